@@ -1,0 +1,43 @@
+// What the backends are compiled for: element types and their C++ representation.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+namespace pyengine {
+
+// Storage of a bfloat16: the upper half of a float32.
+struct bfloat16 {
+  uint16_t bits;
+};
+
+inline float to_float(float x) { return x; }
+
+inline float to_float(bfloat16 x) {
+  const uint32_t bits = static_cast<uint32_t>(x.bits) << 16;
+  float y;
+  std::memcpy(&y, &bits, sizeof y);
+  return y;
+}
+
+template <typename T>
+T from_float(float x);
+
+template <>
+inline float from_float<float>(float x) {
+  return x;
+}
+
+// Rounds to nearest even; a NaN stays a (quiet) NaN.
+template <>
+inline bfloat16 from_float<bfloat16>(float x) {
+  uint32_t bits;
+  std::memcpy(&bits, &x, sizeof bits);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) {
+    return bfloat16{static_cast<uint16_t>((bits >> 16) | 0x40u)};
+  }
+  bits += 0x7fffu + ((bits >> 16) & 1u);
+  return bfloat16{static_cast<uint16_t>(bits >> 16)};
+}
+
+}  // namespace pyengine

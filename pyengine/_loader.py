@@ -1,0 +1,45 @@
+"""Loads the compiled extensions, once, with an error that says what to do when that fails."""
+
+import functools
+import pathlib
+from types import ModuleType
+
+_HOW_TO_BUILD = (
+    "build it with `pip install --no-build-isolation -e .` in the source tree "
+    "(or `make install`), or install a wheel made for this Python and PyTorch"
+)
+
+
+@functools.cache
+def load_ops() -> None:
+    """Registers the operators `torch.ops.pyengine.*`.
+
+    Raises:
+        ImportError: the library is missing, or PyTorch can't load it.
+    """
+    import torch
+
+    found = sorted(pathlib.Path(__file__).parent.glob("_ops*.so"))
+    if not found:
+        raise ImportError(f"pyengine's operator library is not built: {_HOW_TO_BUILD}")
+    try:
+        torch.ops.load_library(str(found[0]))
+    except OSError as error:
+        raise ImportError(
+            f"PyTorch {torch.__version__} can't load {found[0].name} "
+            f"(it needs PyTorch 2.10 or later): {error}; {_HOW_TO_BUILD}"
+        ) from error
+
+
+@functools.cache
+def load_core() -> ModuleType:
+    """The pybind11 module with the block allocator.
+
+    Raises:
+        ImportError: the module is missing, or was built for another Python.
+    """
+    try:
+        from pyengine import _core
+    except ImportError as error:
+        raise ImportError(f"pyengine._core can't be loaded: {error}; {_HOW_TO_BUILD}") from error
+    return _core

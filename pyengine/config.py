@@ -1,0 +1,58 @@
+"""The engine's options."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Dtype = Literal["auto", "float32", "bfloat16"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineConfig:
+    """Options of one engine, checked once. The defaults work on a laptop.
+
+    Args:
+        model: a folder, a .gguf file, a hub name, or the demo's name.
+        dtype: of weights, activations and KV cache; "auto" takes bfloat16 unless the checkpoint
+            is float32.
+        max_model_len: the longest sequence, prompt and output, in tokens; None takes the model's.
+        max_num_seqs: the most sequences in one step.
+        max_num_batched_tokens: the most tokens fed in one step; longer prompts go in chunks.
+        block_size: tokens per block of the KV cache.
+        num_kv_blocks: blocks in the KV cache; None sizes it from `kv_cache_bytes`.
+        kv_cache_bytes: memory for the KV cache; None takes a quarter of what is free, at most
+            what max_num_seqs sequences of max_model_len could use.
+        enable_prefix_caching: reuse the K/V of a prefix that an earlier sequence had.
+        max_num_waiting: more waiting requests than that are refused.
+        num_threads: of the kernels; None takes one per core.
+        seed: from which seeds are drawn for requests that bring none; None draws it too.
+    """
+
+    model: str
+    dtype: Dtype = "auto"
+    max_model_len: int | None = None
+    max_num_seqs: int = 64
+    max_num_batched_tokens: int = 512
+    block_size: int = 16
+    num_kv_blocks: int | None = None
+    kv_cache_bytes: int | None = None
+    enable_prefix_caching: bool = True
+    max_num_waiting: int = 1024
+    num_threads: int | None = None
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.dtype not in ("auto", "float32", "bfloat16"):
+            raise ValueError(f"dtype must be auto, float32 or bfloat16, got {self.dtype!r}")
+        for name in (
+            "max_model_len",
+            "max_num_seqs",
+            "max_num_batched_tokens",
+            "block_size",
+            "num_kv_blocks",
+            "kv_cache_bytes",
+            "max_num_waiting",
+            "num_threads",
+        ):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
