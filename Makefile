@@ -52,7 +52,7 @@ $(STAMPS)/venv:
 	@command -v $(PYTHON) >/dev/null || { \
 	  echo "pyengine: $(PYTHON) is not found: install Python 3.11 or later, or name it: make PYTHON=/path/to/python3" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
-	  echo "pyengine: needs Python 3.11 or later, and $(PYTHON) is $$($(PYTHON) -V 2>&1): name another with make PYTHON=python3.12" >&2; exit 1; }
+	  echo "pyengine: needs Python 3.11 or later, and $(PYTHON) is $$($(PYTHON) -V 2>&1 | head -n 1): name another with make PYTHON=python3.12" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
 	  echo "pyengine: $(PYTHON) can't make virtual environments: install python3-venv" >&2; exit 1; }
 	@$(PYTHON) -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' || { \
