@@ -1,0 +1,212 @@
+"""The engine for an event loop: it steps in a thread of its own.
+
+The only place where threads meet. Commands go to the engine's thread through one inbox; what a
+step produced comes back in one call to the loop.
+"""
+
+import asyncio
+import logging
+import queue
+import threading
+from collections.abc import AsyncGenerator, Callable
+
+from pyengine.config import EngineConfig
+from pyengine.engine.engine import Engine, EngineStats
+from pyengine.engine.sequence import Request
+from pyengine.errors import EngineStoppedError, QueueFullError, StepFailedError
+from pyengine.models import ModelConfig
+from pyengine.outputs import RequestUpdate
+from pyengine.sampling_params import SamplingParams
+from pyengine.text.chat_template import ChatTemplate
+from pyengine.text.tokenizer import Tokenizer
+
+logger = logging.getLogger(__name__)
+
+_Command = Callable[[Engine], None]
+
+
+class _Stop(Exception):
+    """Ends the engine's thread."""
+
+
+class AsyncEngine:
+    """Streams of updates for many concurrent requests. Owned by the event loop's thread; the
+    engine that it is given belongs to its own thread once `start` was called."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._inbox: queue.SimpleQueue[_Command] = queue.SimpleQueue()
+        self._streams: dict[str, asyncio.Queue[RequestUpdate | Exception]] = {}
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._stats = engine.stats()
+        self._num_submitted = 0
+        self._is_draining = False
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="pyengine-engine", daemon=True)
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def config(self) -> EngineConfig:
+        return self._engine.config
+
+    @property
+    def model_config(self) -> ModelConfig:
+        return self._engine.loaded.config
+
+    @property
+    def max_model_len(self) -> int:
+        """The longest sequence that can be served, in tokens."""
+        return self._engine.max_sequence_len
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self._engine.loaded.tokenizer
+
+    @property
+    def chat_template(self) -> ChatTemplate | None:
+        return self._engine.loaded.chat_template
+
+    @property
+    def error(self) -> BaseException | None:
+        """The fault that the engine died of."""
+        return self._error
+
+    @property
+    def is_running(self) -> bool:
+        """New requests are taken."""
+        return self._thread.is_alive() and self._error is None and not self._is_draining
+
+    def stats(self) -> EngineStats:
+        """As of the end of the last step."""
+        return self._stats
+
+    def start(self) -> None:
+        """Starts the engine's thread. Call it on the event loop."""
+        self._loop = asyncio.get_running_loop()
+        self._thread.start()
+
+    def new_request(
+        self,
+        request_id: str,
+        prompt_token_ids: list[int],
+        params: SamplingParams,
+        *,
+        prompt: str | None = None,
+        priority: int = 0,
+    ) -> Request:
+        """See Engine.new_request."""
+        return self._engine.new_request(
+            request_id, prompt_token_ids, params, prompt=prompt, priority=priority
+        )
+
+    async def generate(self, request: Request) -> AsyncGenerator[RequestUpdate, None]:
+        """Runs a request; yields what each step added to it. Closing the generator early aborts
+        the request and frees its blocks within a step.
+
+        Raises:
+            QueueFullError: too many requests wait.
+            EngineStoppedError: the engine doesn't run, or stops before the request has finished.
+            StepFailedError: the engine died while the request ran.
+            ValueError: a request of this id is still open.
+        """
+        self._admit(request)
+        updates: asyncio.Queue[RequestUpdate | Exception] = asyncio.Queue()
+        self._streams[request.request_id] = updates
+        self._idle.clear()
+        self._num_submitted += 1
+        self._inbox.put(lambda engine: engine.add_request(request))
+        is_open = True
+        try:
+            while is_open:
+                update = await updates.get()
+                if isinstance(update, Exception):
+                    is_open = False
+                    raise update
+                is_open = not update.finished
+                yield update
+        finally:
+            if is_open:
+                self.abort(request.request_id)
+            self._close(request.request_id)
+
+    def abort(self, request_id: str) -> None:
+        """Ends a request, wherever it is."""
+        self._inbox.put(lambda engine: engine.abort_request(request_id))
+
+    async def shutdown(self, drain_timeout_s: float) -> None:
+        """Takes no new requests, lets the open ones finish for so long, ends what is left with
+        an EngineStoppedError, and stops the engine's thread. May be called again."""
+        self._is_draining = True
+        try:
+            await asyncio.wait_for(self._idle.wait(), drain_timeout_s)
+        except TimeoutError:
+            reason = f"the server stopped before the request finished ({drain_timeout_s:g} s)"
+            for request_id, updates in self._streams.items():
+                self.abort(request_id)
+                updates.put_nowait(EngineStoppedError(reason))
+
+        def stop(engine: Engine) -> None:
+            raise _Stop
+
+        self._inbox.put(stop)
+        if self._thread.ident is not None:
+            await asyncio.to_thread(self._thread.join)
+
+    def _admit(self, request: Request) -> None:
+        if request.request_id in self._streams:
+            raise ValueError(f"request {request.request_id!r} is already open")
+        if self._error is not None:
+            raise EngineStoppedError(f"the engine has died: {self._error!r}")
+        if self._is_draining:
+            raise EngineStoppedError("the server is shutting down")
+        stats = self._stats
+        # Submitted but not yet seen by the engine: they wait too, unless they can start at once.
+        num_waiting = stats.num_waiting + self._num_submitted - stats.num_accepted_requests
+        if stats.num_waiting == 0:
+            num_waiting -= self.config.max_num_seqs - stats.num_running
+        if num_waiting >= self.config.max_num_waiting:
+            raise QueueFullError(
+                f"{self.config.max_num_waiting} requests wait already (max_num_waiting): "
+                "try again later"
+            )
+
+    def _close(self, request_id: str) -> None:
+        del self._streams[request_id]
+        if not self._streams:
+            self._idle.set()
+
+    def _run(self) -> None:
+        """The engine's thread: commands, then a step, for as long as there is work."""
+        engine = self._engine
+        try:
+            while True:
+                if not engine.has_unfinished:
+                    self._inbox.get()(engine)
+                while not self._inbox.empty():
+                    self._inbox.get()(engine)
+                updates = engine.step() if engine.has_unfinished else []
+                self._call_loop(self._deliver, updates, engine.stats())
+        except _Stop:
+            self._call_loop(self._deliver, [], engine.stats())
+        except BaseException as error:
+            logger.exception("the engine has died")
+            self._call_loop(self._die, error)
+
+    def _call_loop(self, function: Callable[..., None], *args: object) -> None:
+        assert self._loop is not None
+        # A loop that was closed under us has nobody left to tell.
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(function, *args)
+
+    def _deliver(self, updates: list[RequestUpdate], stats: EngineStats) -> None:
+        self._stats = stats
+        for update in updates:
+            stream = self._streams.get(update.request_id)
+            if stream is not None:  # else its client has gone
+                stream.put_nowait(update)
+
+    def _die(self, error: BaseException) -> None:
+        self._error = error
+        for updates in self._streams.values():
+            updates.put_nowait(StepFailedError(f"the engine has died: {error!r}"))

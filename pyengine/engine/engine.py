@@ -1,0 +1,324 @@
+"""The engine: requests in, updates out, one step at a time."""
+
+import logging
+import random
+import time
+from dataclasses import dataclass
+
+import torch
+
+from pyengine.config import EngineConfig
+from pyengine.engine.faults import FaultInjection
+from pyengine.engine.kv_cache import KVCacheManager
+from pyengine.engine.loading import LoadedModel, choose_num_kv_blocks, load
+from pyengine.engine.model_runner import ModelRunner, StepOutput
+from pyengine.engine.output import SequenceOutput
+from pyengine.engine.scheduler import ScheduledBatch, ScheduledSequence, Scheduler
+from pyengine.engine.sequence import Request, Sequence
+from pyengine.errors import InvalidRequestError, StepFailedError
+from pyengine.models.layers import new_kv_cache
+from pyengine.outputs import RequestUpdate, SequenceDelta
+from pyengine.sampling_params import SamplingParams
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class EngineStats:
+    """The engine at one moment: gauges, and counters since it started."""
+
+    num_waiting: int  # sequences that wait, preempted ones among them
+    num_running: int
+    num_blocks: int
+    num_used_blocks: int
+    num_accepted_requests: int
+    num_prompt_tokens: int  # of accepted requests
+    num_generated_tokens: int
+    num_prefix_queried_tokens: int  # prompt tokens looked up in the prefix cache
+    num_cached_tokens: int  # ... and found, at first admission
+    num_recomputed_tokens: int
+    num_preemptions: int
+    num_aborted_requests: int
+    num_steps: int
+
+
+class Engine:
+    """Runs requests to their ends. Owned by one thread.
+
+    Args:
+        loaded: the model.
+        config: the options.
+        faults: what goes wrong, for tests.
+    """
+
+    def __init__(
+        self, loaded: LoadedModel, config: EngineConfig, faults: FaultInjection | None = None
+    ) -> None:
+        self.loaded = loaded
+        self.config = config
+        self.num_kv_blocks = choose_num_kv_blocks(config, loaded)
+        # The longest sequence: the model's length, or the whole pool.
+        self.max_sequence_len = min(loaded.max_model_len, self.num_kv_blocks * config.block_size)
+        if config.num_threads is not None:
+            torch.set_num_threads(config.num_threads)
+        self._kv_cache = KVCacheManager(
+            self.num_kv_blocks,
+            config.block_size,
+            enable_prefix_caching=config.enable_prefix_caching,
+            faults=faults,
+        )
+        self._scheduler = Scheduler(
+            self._kv_cache,
+            max_num_seqs=config.max_num_seqs,
+            max_num_batched_tokens=config.max_num_batched_tokens,
+            faults=faults,
+        )
+        shape = loaded.config
+        caches = new_kv_cache(
+            shape.num_layers,
+            self.num_kv_blocks,
+            shape.num_kv_heads,
+            config.block_size,
+            shape.head_size,
+            loaded.dtype,
+        )
+        self._runner = ModelRunner(loaded.model, caches, config.block_size, faults)
+        self._faults = faults or FaultInjection()
+        self._seeds = random.Random(config.seed)
+        self._open: dict[str, list[Sequence]] = {}  # the unfinished sequences of each request
+        self._num_sequences = 0
+        self._num_accepted_requests = 0
+        self._num_prompt_tokens = 0
+        self._num_generated_tokens = 0
+        self._num_aborted_requests = 0
+
+    @classmethod
+    def from_config(cls, config: EngineConfig, *, show_progress: bool = False) -> "Engine":
+        """Loads the model that `config` names.
+
+        Raises:
+            ModelLoadError: its files are missing, broken or unsupported.
+            ValueError: the options don't fit the model or the machine.
+        """
+        return cls(load(config, show_progress=show_progress), config)
+
+    @property
+    def has_unfinished(self) -> bool:
+        return self._scheduler.has_unfinished
+
+    def new_request(
+        self,
+        request_id: str,
+        prompt_token_ids: list[int],
+        params: SamplingParams,
+        *,
+        prompt: str | None = None,
+        priority: int = 0,
+    ) -> Request:
+        """A request that this engine can serve, with a seed drawn if `params` has none. May be
+        called from any thread.
+
+        Raises:
+            InvalidRequestError: it can never be served; `param` names the field at fault.
+        """
+        self._check(prompt_token_ids, params)
+        seed = self._seeds.getrandbits(63) if params.seed is None else params.seed
+        return Request(request_id, prompt_token_ids, params, seed, prompt, priority)
+
+    def add_request(self, request: Request) -> None:
+        """Queues the request's sequences.
+
+        Raises:
+            ValueError: a request of this id is still open.
+        """
+        if request.request_id in self._open:
+            raise ValueError(f"request {request.request_id!r} is already open")
+        sequences = [self._new_sequence(request, k) for k in range(request.params.n)]
+        self._open[request.request_id] = sequences
+        for sequence in sequences:
+            self._scheduler.add(sequence)
+        self._num_accepted_requests += 1
+        self._num_prompt_tokens += len(request.prompt_token_ids)
+
+    def abort_request(self, request_id: str) -> None:
+        """Ends a request and frees its blocks; does nothing if it is not open."""
+        sequences = self._open.pop(request_id, None)
+        if sequences is None:
+            return
+        self._num_aborted_requests += 1
+        for sequence in sequences:
+            self._scheduler.finish(sequence, time.monotonic_ns())
+
+    def step(self) -> list[RequestUpdate]:
+        """Computes one batch; returns what it added to each request that it touched.
+
+        A failure while computing ends the requests of the batch with a StepFailedError, and those
+        alone. What else goes wrong is a fault of the engine, and is raised.
+        """
+        batch = self._scheduler.schedule(time.monotonic_ns())
+        if not batch.rows:
+            return []
+        try:
+            outputs = self._runner.execute(batch)
+        except Exception as error:
+            logger.exception("step %d failed", batch.step)
+            return self._fail(batch.rows, batch, error)
+        return self._finish(batch, outputs)
+
+    def stats(self) -> EngineStats:
+        scheduler = self._scheduler
+        return EngineStats(
+            num_waiting=len(scheduler.waiting),
+            num_running=len(scheduler.running),
+            num_blocks=self.num_kv_blocks,
+            num_used_blocks=self.num_kv_blocks - self._kv_cache.num_free_blocks,
+            num_accepted_requests=self._num_accepted_requests,
+            num_prompt_tokens=self._num_prompt_tokens,
+            num_generated_tokens=self._num_generated_tokens,
+            num_prefix_queried_tokens=scheduler.num_prefix_queried_tokens,
+            num_cached_tokens=scheduler.num_prefix_cached_tokens,
+            num_recomputed_tokens=scheduler.num_recomputed_tokens,
+            num_preemptions=scheduler.num_preemptions,
+            num_aborted_requests=self._num_aborted_requests,
+            num_steps=scheduler.num_steps,
+        )
+
+    def check_invariants(self) -> None:
+        """Checks that blocks, queues and open requests agree.
+
+        Raises:
+            RuntimeError: they don't; the message names what is at fault.
+        """
+        queued = [*self._scheduler.waiting, *self._scheduler.running]
+        self._kv_cache.check_invariants(queued)
+        unfinished = [s for sequences in self._open.values() for s in sequences]
+        if {id(s) for s in queued} != {id(s) for s in unfinished}:
+            raise RuntimeError(f"queued sequences {queued} are not the open ones {unfinished}")
+
+    def clear_prefix_cache(self) -> None:
+        """Forgets all cached prefixes."""
+        self._kv_cache.clear_prefix_cache()
+
+    def _check(self, prompt_token_ids: list[int], params: SamplingParams) -> None:
+        num_prompt, vocab_size = len(prompt_token_ids), self.loaded.config.vocab_size
+        if num_prompt == 0:
+            raise InvalidRequestError("the prompt must hold at least one token", "prompt")
+        for name, token_ids in (
+            ("prompt", prompt_token_ids),
+            ("stop_token_ids", params.stop_token_ids),
+        ):
+            for token_id in token_ids:
+                if not 0 <= token_id < vocab_size:
+                    raise InvalidRequestError(
+                        f"{name} holds the token id {token_id}, but the vocabulary has ids 0 to "
+                        f"{vocab_size - 1}",
+                        name,
+                    )
+        max_tokens = params.max_tokens or 1
+        # The last token is never fed back, so it needs no slot.
+        if num_prompt + max_tokens - 1 > self.max_sequence_len:
+            raise InvalidRequestError(
+                f"the prompt's {num_prompt} tokens and max_tokens {max_tokens} need "
+                f"{num_prompt + max_tokens - 1} slots, but a sequence has at most "
+                f"{self.max_sequence_len}",
+                "max_tokens" if num_prompt <= self.max_sequence_len else "prompt",
+            )
+
+    def _new_sequence(self, request: Request, index: int) -> Sequence:
+        room = self.max_sequence_len - len(request.prompt_token_ids) + 1
+        output = SequenceOutput(
+            index,
+            request.params,
+            self.loaded.tokenizer,
+            request.params.max_tokens or room,
+        )
+        self._num_sequences += 1
+        return Sequence(self._num_sequences - 1, request, index, output)
+
+    def _finish(self, batch: ScheduledBatch, outputs: list[StepOutput]) -> list[RequestUpdate]:
+        now_ns = time.monotonic_ns()
+        touched: list[Sequence] = []
+        failed: list[tuple[ScheduledSequence, Exception]] = []
+        for row, output in zip(batch.rows, outputs, strict=True):
+            try:
+                self._faults.before_stage("outputs", batch.step)
+                self._advance(row, output, now_ns)
+            except Exception as error:
+                logger.exception("the output of %r failed", row.sequence)
+                failed.append((row, error))
+            else:
+                if row.is_sampled:
+                    touched.append(row.sequence)
+        updates = self._update(touched, now_ns)
+        for row, failure in failed:
+            updates += self._fail([row], batch, failure)
+        return updates
+
+    def _advance(self, row: ScheduledSequence, output: StepOutput, now_ns: int) -> None:
+        """Takes what a step computed into the sequence."""
+        sequence = row.sequence
+        sequence.num_computed_tokens = row.first_position + row.num_tokens
+        sequence.max_computed_tokens = max(
+            sequence.max_computed_tokens, sequence.num_computed_tokens
+        )
+        self._kv_cache.register(sequence)
+        sequence.output.extend_prompt_logprobs(output.prompt_logprobs)
+        if output.token_id is None:
+            return
+        sequence.clock.on_token(now_ns)
+        sequence.token_ids.append(output.token_id)
+        sequence.output.append(output.token_id, output.logprobs)
+        self._num_generated_tokens += 1
+
+    def _update(self, sequences: list[Sequence], now_ns: int) -> list[RequestUpdate]:
+        """Collects the deltas of sequences that got a token, and retires those that ended."""
+        by_request: dict[str, list[Sequence]] = {}
+        for sequence in sequences:
+            by_request.setdefault(sequence.request_id, []).append(sequence)
+        updates = []
+        for request_id, members in by_request.items():
+            deltas = []
+            for sequence in members:
+                if sequence.output.finish_reason is not None:
+                    deltas.append(self._retire(sequence, now_ns))
+                else:
+                    deltas.append(sequence.output.take_delta(None, None))
+            updates.append(
+                RequestUpdate(
+                    request_id=request_id,
+                    deltas=deltas,
+                    num_cached_tokens=members[0].num_cached_tokens,
+                    prompt_logprobs=members[0].output.take_prompt_logprobs(),
+                    finished=request_id not in self._open,
+                )
+            )
+        return updates
+
+    def _retire(
+        self, sequence: Sequence, now_ns: int, error: Exception | None = None
+    ) -> SequenceDelta:
+        self._scheduler.finish(sequence, now_ns)
+        members = self._open[sequence.request_id]
+        members.remove(sequence)
+        if not members:
+            del self._open[sequence.request_id]
+        timings = sequence.clock.summary(sequence.num_output_tokens)
+        return sequence.output.take_delta(timings, error)
+
+    def _fail(
+        self, rows: list[ScheduledSequence], batch: ScheduledBatch, error: Exception
+    ) -> list[RequestUpdate]:
+        """Ends every request that has one of these rows."""
+        now_ns = time.monotonic_ns()
+        updates = []
+        for request_id in {row.sequence.request_id: None for row in rows}:
+            deltas = []
+            for sequence in list(self._open.get(request_id, ())):
+                failure = StepFailedError(f"step {batch.step} failed: {error!r}")
+                sequence.output.finish_reason = "error"
+                deltas.append(self._retire(sequence, now_ns, failure))
+            if deltas:
+                updates.append(
+                    RequestUpdate(request_id, deltas, 0, prompt_logprobs=None, finished=True)
+                )
+        return updates

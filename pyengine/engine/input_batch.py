@@ -1,0 +1,116 @@
+"""From the plan of a step to the tensors of a step."""
+
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pyengine.engine.scheduler import ScheduledBatch, ScheduledSequence
+from pyengine.models.layers import AttentionInputs
+from pyengine.sampling.sampler import PenaltyInputs, SamplingInputs
+
+
+@dataclass
+class InputBatch:
+    """The rows of a ScheduledBatch, one after another: T tokens of S sequences."""
+
+    token_ids: Tensor  # int64 [T]
+    attention: AttentionInputs
+    # For each sequence, how many of its last fed tokens need logits: 1 if it is sampled, more
+    # where log-probabilities of the prompt are due, else 0.
+    num_logits: list[int]  # [S]
+    sampled_rows: list[int]  # which rows of logits are sampled, one per sampled sequence
+    sampling: SamplingInputs
+
+
+def build_input_batch(batch: ScheduledBatch, block_size: int) -> InputBatch:
+    """Flattens the plan."""
+    rows = batch.rows
+    lengths = [row.num_tokens for row in rows]
+    ends = [row.first_position + row.num_tokens for row in rows]
+    query_start_loc = np.zeros(len(rows) + 1, dtype=np.int32)
+    np.cumsum(lengths, out=query_start_loc[1:])
+    token_ids = [
+        token
+        for row, end in zip(rows, ends, strict=True)
+        for token in row.sequence.token_ids[row.first_position : end]
+    ]
+    positions = np.concatenate(
+        [np.arange(row.first_position, end) for row, end in zip(rows, ends, strict=True)]
+    )
+    block_tables = np.zeros(
+        (len(rows), max(len(row.sequence.block_table) for row in rows)), dtype=np.int32
+    )
+    for i, row in enumerate(rows):
+        block_tables[i, : len(row.sequence.block_table)] = row.sequence.block_table
+    blocks = block_tables[np.repeat(np.arange(len(rows)), lengths), positions // block_size]
+    num_logits = [_num_logits(row) for row in rows]
+    logits_ends = np.cumsum(num_logits)
+    sampled = [row for row in rows if row.is_sampled]
+    return InputBatch(
+        token_ids=torch.tensor(token_ids),
+        attention=AttentionInputs(
+            positions=torch.from_numpy(positions),
+            slot_mapping=torch.from_numpy(
+                blocks.astype(np.int64) * block_size + positions % block_size
+            ),
+            block_tables=torch.from_numpy(block_tables),
+            query_start_loc=torch.from_numpy(query_start_loc),
+            seq_lens=torch.tensor(ends, dtype=torch.int32),
+        ),
+        num_logits=num_logits,
+        sampled_rows=[
+            int(end) - 1 for row, end in zip(rows, logits_ends, strict=True) if row.is_sampled
+        ],
+        sampling=_sampling_inputs(sampled),
+    )
+
+
+def _num_logits(row: ScheduledSequence) -> int:
+    sequence = row.sequence
+    if sequence.num_prompt_logprobs_missing:
+        first_due = max(row.first_position, sequence.output.num_prompt_logprobs)
+        return max(0, row.first_position + row.num_tokens - first_due)
+    return int(row.is_sampled)
+
+
+def _sampling_inputs(rows: Seq[ScheduledSequence]) -> SamplingInputs:
+    sequences = [row.sequence for row in rows]
+    params = [s.params for s in sequences]
+    penalties = None
+    if any(p.repetition_penalty != 1 or p.presence_penalty or p.frequency_penalty for p in params):
+        start_loc = np.zeros(len(sequences) + 1, dtype=np.int32)
+        np.cumsum([s.num_tokens for s in sequences], out=start_loc[1:])
+        penalties = PenaltyInputs(
+            token_ids=torch.tensor([t for s in sequences for t in s.token_ids]),
+            token_start_loc=torch.from_numpy(start_loc),
+            num_prompt_tokens=_int32([s.num_prompt_tokens for s in sequences]),
+            repetition=_float32([p.repetition_penalty for p in params]),
+            presence=_float32([p.presence_penalty for p in params]),
+            frequency=_float32([p.frequency_penalty for p in params]),
+        )
+    return SamplingInputs(
+        temperature=_float32([p.temperature for p in params]),
+        top_k=_int32([p.top_k for p in params]),
+        top_p=_float32([p.top_p for p in params]),
+        min_p=_float32([p.min_p for p in params]),
+        seeds=torch.tensor([s.seed for s in sequences], dtype=torch.int64),
+        output_indices=torch.tensor([s.num_output_tokens for s in sequences], dtype=torch.int64),
+        num_logprobs=[p.logprobs for p in params],
+        penalties=penalties,
+        banned=[
+            (i, sorted(s.output.ending_token_ids))
+            for i, s in enumerate(sequences)
+            if s.num_output_tokens < s.params.min_tokens and s.output.ending_token_ids
+        ],
+    )
+
+
+def _int32(values: list[int]) -> Tensor:
+    return torch.tensor(values, dtype=torch.int32)
+
+
+def _float32(values: list[float]) -> Tensor:
+    return torch.tensor(values, dtype=torch.float32)

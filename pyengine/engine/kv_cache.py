@@ -1,0 +1,128 @@
+"""Which blocks of the KV cache belong to which sequence."""
+
+from pyengine._loader import load_core
+from pyengine.engine.faults import FaultInjection
+from pyengine.engine.sequence import Sequence
+
+
+class KVCacheManager:
+    """Gives blocks to sequences and takes them back. Owned by the engine's thread.
+
+    Every method either does all that it says, or changes nothing.
+
+    Args:
+        num_blocks: blocks in the cache.
+        block_size: tokens per block.
+        enable_prefix_caching: let a sequence start with blocks that another one computed.
+        faults: allocations to fail, for tests.
+    """
+
+    def __init__(
+        self,
+        num_blocks: int,
+        block_size: int,
+        *,
+        enable_prefix_caching: bool = True,
+        faults: FaultInjection | None = None,
+    ) -> None:
+        self.num_blocks = num_blocks
+        self.block_size = block_size
+        self._allocator = load_core().BlockAllocator(num_blocks, block_size)
+        self._enable_prefix_caching = enable_prefix_caching
+        self._faults = faults or FaultInjection()
+        self._num_allocations = 0
+
+    @property
+    def num_free_blocks(self) -> int:
+        return self._allocator.num_free_blocks
+
+    def num_blocks_for(self, num_tokens: int) -> int:
+        """How many blocks hold so many tokens."""
+        return -(-num_tokens // self.block_size)
+
+    def admit(self, sequence: Sequence, *, num_spare_blocks: int) -> bool:
+        """Gives a sequence that holds no block all those for its tokens so far, the longest
+        cached prefix first, and sets `num_computed_tokens` to that prefix's length.
+
+        Returns:
+            False if afterwards fewer than `num_spare_blocks` would be free.
+        """
+        allocator = self._allocator
+        prefix, num_unheld, chain_id = self._match_prefix(sequence)
+        num_new = self.num_blocks_for(sequence.num_tokens) - len(prefix)
+        if num_new + num_unheld + num_spare_blocks > allocator.num_free_blocks:
+            return False
+        allocator.acquire(prefix)
+        sequence.block_table = prefix
+        sequence.num_computed_tokens = len(prefix) * self.block_size
+        sequence.num_registered_blocks = len(prefix)
+        sequence.chain_id = chain_id
+        if not self.grow(sequence):
+            self.release(sequence)
+            return False
+        return True
+
+    def grow(self, sequence: Sequence) -> bool:
+        """Extends the block table to hold all of the sequence's tokens; False if blocks lack."""
+        num_new = self.num_blocks_for(sequence.num_tokens) - len(sequence.block_table)
+        if num_new <= 0:
+            return True
+        self._num_allocations += 1
+        if self._num_allocations - 1 in self._faults.fail_allocations:
+            return False
+        if num_new > self._allocator.num_free_blocks:
+            return False
+        sequence.block_table += self._allocator.allocate(num_new)
+        return True
+
+    def register(self, sequence: Sequence) -> None:
+        """Offers the sequence's full and computed blocks to the prefix cache."""
+        if not self._enable_prefix_caching:
+            return
+        size = self.block_size
+        for i in range(sequence.num_registered_blocks, sequence.num_computed_tokens // size):
+            sequence.chain_id = self._allocator.cache_block(
+                sequence.chain_id,
+                sequence.block_table[i],
+                sequence.token_ids[i * size : (i + 1) * size],
+            )
+            sequence.num_registered_blocks = i + 1
+
+    def release(self, sequence: Sequence) -> None:
+        """Takes all blocks back; what they hold stays in the prefix cache until evicted."""
+        self._allocator.free(sequence.block_table)
+        sequence.block_table = []
+        sequence.num_computed_tokens = 0
+        sequence.num_registered_blocks = 0
+        sequence.chain_id = 0
+
+    def clear_prefix_cache(self) -> None:
+        """Forgets what the blocks hold."""
+        self._allocator.clear_cache()
+
+    def check_invariants(self, holders: list[Sequence]) -> None:
+        """Checks the allocator, and that its references are those of `holders`' tables.
+
+        Raises:
+            RuntimeError: naming the block at fault.
+        """
+        self._allocator.check_invariants()
+        expected = [0] * self.num_blocks
+        for sequence in holders:
+            for block in sequence.block_table:
+                expected[block] += 1
+        for block, count in enumerate(expected):
+            if self._allocator.ref_count(block) != count:
+                raise RuntimeError(
+                    f"block {block} has {self._allocator.ref_count(block)} references, "
+                    f"the block tables hold {count}"
+                )
+
+    def _match_prefix(self, sequence: Sequence) -> tuple[list[int], int, int]:
+        """The cached blocks that a sequence may start with, how many of them nobody holds, and
+        the chain id of the last."""
+        num_blocks = sequence.num_shareable_tokens // self.block_size
+        if not self._enable_prefix_caching or num_blocks == 0:
+            return [], 0, 0
+        match = self._allocator.match_prefix(sequence.token_ids[: num_blocks * self.block_size])
+        return match.block_ids, match.num_free, match.chain_id

@@ -1,0 +1,92 @@
+"""Loads all that an engine needs to know of a model."""
+
+from dataclasses import dataclass
+
+import psutil
+import torch
+
+from pyengine.config import EngineConfig
+from pyengine.errors import ModelLoadError
+from pyengine.models import ModelConfig, load_model
+from pyengine.models.registry import CausalLM
+from pyengine.text.chat_template import ChatTemplate
+from pyengine.text.tokenizer import Tokenizer, load_tokenizer
+from pyengine.weights import open_checkpoint, resolve_model
+
+# What the KV cache takes of the memory that is free when the engine starts.
+_KV_CACHE_SHARE = 0.25
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model and its texts, ready to run."""
+
+    name: str  # as the user called it
+    model: CausalLM
+    config: ModelConfig
+    dtype: torch.dtype
+    max_model_len: int
+    tokenizer: Tokenizer
+    chat_template: ChatTemplate | None
+
+
+def load(config: EngineConfig, *, show_progress: bool = False) -> LoadedModel:
+    """Finds the model's files and reads them.
+
+    Raises:
+        ModelLoadError: they are missing, broken or unsupported.
+        ValueError: max_model_len is more than the model was made for.
+    """
+    path = resolve_model(config.model, show_progress=show_progress)
+    checkpoint = open_checkpoint(path)
+    model_config = ModelConfig.from_dict(checkpoint.config)
+    max_model_len = config.max_model_len or model_config.max_position_embeddings
+    if max_model_len > model_config.max_position_embeddings:
+        raise ValueError(
+            f"max_model_len must be at most {model_config.max_position_embeddings}, the length "
+            f"that {config.model} was made for, got {max_model_len}"
+        )
+    tokenizer = load_tokenizer(path)
+    if tokenizer.vocab_size > model_config.vocab_size:
+        raise ModelLoadError(
+            f"{path}: the tokenizer has {tokenizer.vocab_size} tokens, but the model's vocabulary "
+            f"only {model_config.vocab_size}"
+        )
+    dtype = model_config.resolve_dtype(config.dtype)
+    model = load_model(model_config, checkpoint, dtype, max_model_len, show_progress=show_progress)
+    template = None
+    if tokenizer.chat_template is not None:
+        template = ChatTemplate(
+            tokenizer.chat_template, bos_token=tokenizer.bos_token, eos_token=tokenizer.eos_token
+        )
+    return LoadedModel(
+        name=config.model,
+        model=model,
+        config=model_config,
+        dtype=dtype,
+        max_model_len=max_model_len,
+        tokenizer=tokenizer,
+        chat_template=template,
+    )
+
+
+def choose_num_kv_blocks(config: EngineConfig, loaded: LoadedModel) -> int:
+    """How many blocks the KV cache gets.
+
+    Raises:
+        ValueError: the memory that it may take holds no block.
+    """
+    if config.num_kv_blocks is not None:
+        return config.num_kv_blocks
+    block_bytes = config.block_size * loaded.config.kv_bytes_per_token(loaded.dtype)
+    kv_cache_bytes = config.kv_cache_bytes
+    if kv_cache_bytes is None:
+        kv_cache_bytes = int(psutil.virtual_memory().available * _KV_CACHE_SHARE)
+    num_blocks = kv_cache_bytes // block_bytes
+    if num_blocks == 0:
+        raise ValueError(
+            f"kv_cache_bytes must hold at least one block of {block_bytes} bytes, "
+            f"got {kv_cache_bytes}"
+        )
+    most_useful = config.max_num_seqs * -(-loaded.max_model_len // config.block_size)
+    return min(num_blocks, most_useful)

@@ -1,0 +1,102 @@
+"""Runs the model for one step."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pyengine import ops
+from pyengine.engine.faults import FaultInjection
+from pyengine.engine.input_batch import InputBatch, build_input_batch
+from pyengine.engine.scheduler import ScheduledBatch
+from pyengine.models.layers import LayerKVCache
+from pyengine.models.registry import CausalLM
+from pyengine.outputs import TokenLogprobs
+from pyengine.sampling import sample, token_logprobs
+
+
+@dataclass
+class StepOutput:
+    """What a step computed for one row of its plan."""
+
+    token_id: int | None  # None if nothing was sampled after the row
+    logprobs: TokenLogprobs | None
+    prompt_logprobs: list[TokenLogprobs]  # of the prompt tokens that follow the fed ones
+
+
+class ModelRunner:
+    """Turns a plan into tensors, runs the model, samples. Owned by the engine's thread.
+
+    Args:
+        model: computes hidden states and logits.
+        caches: the paged K/V of each layer.
+        block_size: tokens per block of theirs.
+        faults: stages to fail, for tests.
+    """
+
+    def __init__(
+        self,
+        model: CausalLM,
+        caches: list[LayerKVCache],
+        block_size: int,
+        faults: FaultInjection | None = None,
+    ) -> None:
+        self._model = model
+        self._caches = caches
+        self._block_size = block_size
+        self._faults = faults or FaultInjection()
+
+    @torch.inference_mode()
+    def execute(self, batch: ScheduledBatch) -> list[StepOutput]:
+        """Computes the rows of the plan; one output per row, in the plan's order."""
+        self._faults.before_stage("inputs", batch.step)
+        inputs = build_input_batch(batch, self._block_size)
+        self._faults.before_stage("forward", batch.step)
+        hidden = self._model.forward(inputs.token_ids, inputs.attention, self._caches)
+        self._faults.before_stage("sample", batch.step)
+        num_rows = sum(inputs.num_logits)
+        if num_rows == 0:
+            return [StepOutput(None, None, []) for _ in batch.rows]
+        logits = self._model.logits(
+            ops.gather_logits(
+                hidden,
+                inputs.attention.query_start_loc,
+                torch.tensor(inputs.num_logits, dtype=torch.int32),
+                num_rows,
+            )
+        )
+        # The prompt's first: sampling overwrites the rows that it samples from.
+        prompt_logprobs = self._prompt_logprobs(batch, inputs, logits)
+        sampled_logits = logits
+        if len(inputs.sampled_rows) != num_rows:
+            sampled_logits = logits[inputs.sampled_rows]
+        sampled = sample(sampled_logits, inputs.sampling)
+        drawn = iter(zip(sampled.token_ids, sampled.logprobs, strict=True))
+        outputs = []
+        for row, prompt in zip(batch.rows, prompt_logprobs, strict=True):
+            token_id, logprobs = next(drawn) if row.is_sampled else (None, None)
+            outputs.append(StepOutput(token_id, logprobs, prompt))
+        return outputs
+
+    def _prompt_logprobs(
+        self, batch: ScheduledBatch, inputs: InputBatch, logits: Tensor
+    ) -> list[list[TokenLogprobs]]:
+        results: list[list[TokenLogprobs]] = []
+        end_row = 0
+        for row, num_logits in zip(batch.rows, inputs.num_logits, strict=True):
+            first_row, end_row = end_row, end_row + num_logits
+            sequence = row.sequence
+            num_due = min(num_logits, sequence.num_prompt_logprobs_missing)
+            if num_due == 0:
+                results.append([])
+                continue
+            # The logits after the token at position p are about the token at p + 1.
+            first_token = row.first_position + row.num_tokens - num_logits + 1
+            token_ids = torch.tensor(sequence.token_ids[first_token : first_token + num_due])
+            num_top = sequence.params.prompt_logprobs or 0
+            results.append(
+                token_logprobs(
+                    logits[first_row : first_row + num_due], token_ids, [num_top] * num_due
+                )
+            )
+        return results

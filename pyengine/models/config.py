@@ -1,0 +1,106 @@
+"""The shape of a model, from the terms of Hugging Face's config.json."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from pyengine.errors import ModelLoadError
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The shape of a decoder-only model."""
+
+    architecture: str
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_size: int
+    rms_norm_eps: float
+    rope_theta: float
+    rope_scaling: dict[str, Any] | None
+    max_position_embeddings: int
+    tie_word_embeddings: bool
+    attention_bias: bool
+    mlp_bias: bool
+    sliding_window: int  # 0: none
+    checkpoint_dtype: torch.dtype
+
+    @classmethod
+    def from_dict(cls, config: dict[str, Any]) -> "ModelConfig":
+        """Reads config.json.
+
+        Raises:
+            ModelLoadError: a value is missing, impossible, or asks for what isn't supported.
+        """
+        architectures = config.get("architectures") or ["(none)"]
+        num_heads = _positive(config, "num_attention_heads")
+        num_kv_heads = _positive(config, "num_key_value_heads", num_heads)
+        hidden_size = _positive(config, "hidden_size")
+        if num_heads % num_kv_heads:
+            raise ModelLoadError(
+                f"config.json: num_attention_heads ({num_heads}) must be a multiple of "
+                f"num_key_value_heads ({num_kv_heads})"
+            )
+        activation = config.get("hidden_act", "silu")
+        if activation not in ("silu", "swish"):
+            raise ModelLoadError(
+                f"config.json: hidden_act {activation!r} is not supported, only 'silu' is"
+            )
+        # Newer files keep all about the rotation in rope_parameters.
+        rope = config.get("rope_parameters") or {}
+        scaling = config.get("rope_scaling") or rope or {}
+        rope_type = scaling.get("rope_type", scaling.get("type", "default"))
+        if config.get("partial_rotary_factor", 1.0) != 1.0:
+            raise ModelLoadError("config.json: partial_rotary_factor is not supported")
+        return cls(
+            architecture=architectures[0],
+            vocab_size=_positive(config, "vocab_size"),
+            hidden_size=hidden_size,
+            intermediate_size=_positive(config, "intermediate_size"),
+            num_layers=_positive(config, "num_hidden_layers"),
+            num_heads=num_heads,
+            num_kv_heads=num_kv_heads,
+            head_size=_positive(config, "head_dim", hidden_size // num_heads),
+            rms_norm_eps=float(config.get("rms_norm_eps", 1e-6)),
+            rope_theta=float(config.get("rope_theta") or rope.get("rope_theta") or 10000.0),
+            rope_scaling=None if rope_type == "default" else {**scaling, "rope_type": rope_type},
+            max_position_embeddings=_positive(config, "max_position_embeddings", 2048),
+            tie_word_embeddings=bool(config.get("tie_word_embeddings", False)),
+            attention_bias=bool(config.get("attention_bias", False)),
+            mlp_bias=bool(config.get("mlp_bias", False)),
+            sliding_window=int(config.get("sliding_window") or 0),
+            checkpoint_dtype=_checkpoint_dtype(config),
+        )
+
+    def resolve_dtype(self, dtype: str) -> torch.dtype:
+        """The dtype to compute in: the named one, or for "auto" float32 if the checkpoint is."""
+        if dtype != "auto":
+            return _DTYPES[dtype]
+        return torch.float32 if self.checkpoint_dtype is torch.float32 else torch.bfloat16
+
+    def kv_bytes_per_token(self, dtype: torch.dtype) -> int:
+        """Bytes that a token's keys and values take in all layers."""
+        return 2 * self.num_layers * self.num_kv_heads * self.head_size * dtype.itemsize
+
+
+def _positive(config: dict[str, Any], name: str, default: int | None = None) -> int:
+    value = config.get(name)
+    if value is None:
+        value = default
+    if value is None:
+        raise ModelLoadError(f"config.json: {name} is missing")
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ModelLoadError(f"config.json: {name} must be a positive integer, got {value!r}")
+    return value
+
+
+def _checkpoint_dtype(config: dict[str, Any]) -> torch.dtype:
+    name = str(config.get("dtype") or config.get("torch_dtype") or "bfloat16")
+    return torch.float32 if name == "float32" else torch.bfloat16

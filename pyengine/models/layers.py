@@ -1,0 +1,142 @@
+"""The pieces that model families are made of. Tensors in, tensors out."""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from pyengine import ops
+
+
+@dataclass
+class AttentionInputs:
+    """Where the T tokens of a step belong: S sequences, one after another in the flat batch."""
+
+    positions: Tensor  # int64 [T]: each token's place in its sequence
+    slot_mapping: Tensor  # int64 [T]: where its K/V go, block * block_size + offset
+    block_tables: Tensor  # int32 [S, max_blocks]; entries past a sequence's end are unused
+    query_start_loc: Tensor  # int32 [S + 1]: offsets of the sequences in the flat batch
+    seq_lens: Tensor  # int32 [S]: context lengths after this step
+
+
+@dataclass
+class LayerKVCache:
+    """The paged keys and values of one layer, each [num_blocks, num_kv_heads, block_size,
+    head_size]."""
+
+    keys: Tensor
+    values: Tensor
+
+
+@dataclass(frozen=True)
+class Linear:
+    """y = x W^T + b, for weight [N, K] and bias [N]."""
+
+    weight: Tensor
+    bias: Tensor | None = None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.weight, self.bias)
+
+
+@dataclass(frozen=True)
+class RMSNorm:
+    """x / rms(x) * weight (Zhang and Sennrich 2019), for weight [N]."""
+
+    weight: Tensor
+    eps: float
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return ops.rms_norm(x, self.weight, self.eps)
+
+    def add(self, x: Tensor, residual: Tensor) -> None:
+        """residual += x; x = norm(residual): both are overwritten."""
+        ops.fused_add_rms_norm_(x, residual, self.weight, self.eps)
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Causal attention over the paged cache, with grouped-query heads and rotary embedding."""
+
+    qkv_proj: Linear  # hidden -> [query heads | key heads | value heads]
+    o_proj: Linear
+    cos_sin: Tensor  # float32 [max_positions, head_size]
+    num_heads: int
+    num_kv_heads: int
+    head_size: int
+    sliding_window: int
+
+    def __call__(self, x: Tensor, inputs: AttentionInputs, cache: LayerKVCache) -> Tensor:
+        qkv = self.qkv_proj(x).view(
+            x.shape[0], self.num_heads + 2 * self.num_kv_heads, self.head_size
+        )
+        query, key, value = qkv.split([self.num_heads, self.num_kv_heads, self.num_kv_heads], 1)
+        ops.rope_and_cache(
+            query,
+            key,
+            value,
+            inputs.positions,
+            self.cos_sin,
+            cache.keys,
+            cache.values,
+            inputs.slot_mapping,
+        )
+        attended = ops.paged_attention(
+            query,
+            cache.keys,
+            cache.values,
+            inputs.block_tables,
+            inputs.query_start_loc,
+            inputs.seq_lens,
+            scale=self.head_size**-0.5,
+            sliding_window=self.sliding_window,
+            soft_cap=0.0,
+        )
+        return self.o_proj(attended.view(x.shape[0], -1))
+
+
+@dataclass(frozen=True)
+class GatedMLP:
+    """down(silu(gate(x)) * up(x)) (Shazeer 2020)."""
+
+    gate_up_proj: Linear
+    down_proj: Linear
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.down_proj(ops.silu_and_mul(self.gate_up_proj(x)))
+
+
+@dataclass(frozen=True)
+class DecoderLayer:
+    """Pre-norm attention and MLP around a residual stream."""
+
+    input_layernorm: RMSNorm
+    attention: Attention
+    post_attention_layernorm: RMSNorm
+    mlp: GatedMLP
+
+    def __call__(
+        self, x: Tensor, residual: Tensor, inputs: AttentionInputs, cache: LayerKVCache
+    ) -> Tensor:
+        """x [T, hidden] is what the layer before adds to `residual`, which is overwritten."""
+        self.input_layernorm.add(x, residual)
+        x = self.attention(x, inputs, cache)
+        self.post_attention_layernorm.add(x, residual)
+        return self.mlp(x)
+
+
+def new_kv_cache(
+    num_layers: int,
+    num_blocks: int,
+    num_kv_heads: int,
+    block_size: int,
+    head_size: int,
+    dtype: torch.dtype,
+) -> list[LayerKVCache]:
+    """The cache of every layer. Its memory is touched, and so taken, only as blocks are used."""
+    shape = (num_blocks, num_kv_heads, block_size, head_size)
+    return [
+        LayerKVCache(torch.empty(shape, dtype=dtype), torch.empty(shape, dtype=dtype))
+        for _ in range(num_layers)
+    ]

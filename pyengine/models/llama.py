@@ -1,0 +1,132 @@
+"""The Llama family: Llama, Mistral, SmolLM and others of the same architecture."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from pyengine.models.config import ModelConfig
+from pyengine.models.layers import (
+    Attention,
+    AttentionInputs,
+    DecoderLayer,
+    GatedMLP,
+    LayerKVCache,
+    Linear,
+    RMSNorm,
+)
+from pyengine.models.rope import rope_table
+from pyengine.models.weight_reader import WeightReader
+
+
+class LlamaForCausalLM:
+    """A decoder-only transformer (Touvron et al. 2023).
+
+    Args:
+        config: its shape.
+        weights: where its tensors come from, under Hugging Face's names.
+        max_model_len: positions to prepare rotary embeddings for.
+    """
+
+    def __init__(self, config: ModelConfig, weights: WeightReader, max_model_len: int) -> None:
+        self.config = config
+        hidden, vocab = config.hidden_size, config.vocab_size
+        self._cos_sin = rope_table(
+            config.head_size, max_model_len, config.rope_theta, config.rope_scaling
+        )
+        self._embedding = weights.read("model.embed_tokens.weight", vocab, hidden)
+        self._layers = [
+            self._read_layer(weights, f"model.layers.{i}") for i in range(config.num_layers)
+        ]
+        self._norm = self._read_norm(weights, "model.norm")
+        # A tied head is not always declared, but then its tensor is absent.
+        is_tied = config.tie_word_embeddings or "lm_head.weight" not in weights
+        self._lm_head = Linear(
+            self._embedding if is_tied else weights.read("lm_head.weight", vocab, hidden)
+        )
+
+    def forward(
+        self, token_ids: Tensor, inputs: AttentionInputs, caches: list[LayerKVCache]
+    ) -> Tensor:
+        """Computes the T tokens of a step and writes their K/V.
+
+        Args:
+            token_ids: int64 [T].
+
+        Returns:
+            The hidden states after the last norm [T, hidden].
+        """
+        x = F.embedding(token_ids, self._embedding)
+        residual = torch.zeros_like(x)
+        for layer, cache in zip(self._layers, caches, strict=True):
+            x = layer(x, residual, inputs, cache)
+        self._norm.add(x, residual)
+        return x
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """The logits after rows of hidden states: [R, hidden] -> float32 [R, vocab]."""
+        return self._lm_head(hidden).float()
+
+    def _read_layer(self, weights: WeightReader, prefix: str) -> DecoderLayer:
+        c = self.config
+        query_size, kv_size = c.num_heads * c.head_size, c.num_kv_heads * c.head_size
+        attention = Attention(
+            qkv_proj=_read_linear(
+                weights,
+                f"{prefix}.self_attn",
+                {"q_proj": query_size, "k_proj": kv_size, "v_proj": kv_size},
+                c.hidden_size,
+                c.attention_bias,
+            ),
+            o_proj=_read_linear(
+                weights,
+                f"{prefix}.self_attn",
+                {"o_proj": c.hidden_size},
+                query_size,
+                c.attention_bias,
+            ),
+            cos_sin=self._cos_sin,
+            num_heads=c.num_heads,
+            num_kv_heads=c.num_kv_heads,
+            head_size=c.head_size,
+            sliding_window=c.sliding_window,
+        )
+        mlp = GatedMLP(
+            gate_up_proj=_read_linear(
+                weights,
+                f"{prefix}.mlp",
+                {"gate_proj": c.intermediate_size, "up_proj": c.intermediate_size},
+                c.hidden_size,
+                c.mlp_bias,
+            ),
+            down_proj=_read_linear(
+                weights,
+                f"{prefix}.mlp",
+                {"down_proj": c.hidden_size},
+                c.intermediate_size,
+                c.mlp_bias,
+            ),
+        )
+        return DecoderLayer(
+            input_layernorm=self._read_norm(weights, f"{prefix}.input_layernorm"),
+            attention=attention,
+            post_attention_layernorm=self._read_norm(weights, f"{prefix}.post_attention_layernorm"),
+            mlp=mlp,
+        )
+
+    def _read_norm(self, weights: WeightReader, name: str) -> RMSNorm:
+        weight = weights.read(f"{name}.weight", self.config.hidden_size)
+        return RMSNorm(weight, self.config.rms_norm_eps)
+
+
+def _read_linear(
+    weights: WeightReader, prefix: str, outputs: dict[str, int], num_inputs: int, has_bias: bool
+) -> Linear:
+    """One layer for several projections of the same input, their outputs side by side."""
+    weight = torch.cat(
+        [weights.read(f"{prefix}.{name}.weight", n, num_inputs) for name, n in outputs.items()]
+    )
+    if not has_bias:
+        return Linear(weight)
+    return Linear(
+        weight, torch.cat([weights.read(f"{prefix}.{name}.bias", n) for name, n in outputs.items()])
+    )

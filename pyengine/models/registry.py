@@ -1,0 +1,56 @@
+"""Which class serves which architecture."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from pyengine.errors import ModelLoadError
+from pyengine.models.config import ModelConfig
+from pyengine.models.layers import AttentionInputs, LayerKVCache
+from pyengine.models.llama import LlamaForCausalLM
+from pyengine.models.weight_reader import TensorSource, WeightReader
+
+
+class CausalLM(Protocol):
+    """What a model family offers to the model runner."""
+
+    config: ModelConfig
+
+    def forward(
+        self, token_ids: Tensor, inputs: AttentionInputs, caches: list[LayerKVCache]
+    ) -> Tensor:
+        """Hidden states [T, hidden] of token_ids int64 [T]; writes their K/V."""
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """float32 [R, vocab] for hidden states [R, hidden]."""
+
+
+_FAMILIES: dict[str, Callable[[ModelConfig, WeightReader, int], CausalLM]] = {
+    "LlamaForCausalLM": LlamaForCausalLM,
+    "MistralForCausalLM": LlamaForCausalLM,
+}
+
+
+def load_model(
+    config: ModelConfig,
+    source: TensorSource,
+    dtype: torch.dtype,
+    max_model_len: int,
+    *,
+    show_progress: bool = False,
+) -> CausalLM:
+    """Builds the model that `config` names and reads its weights as `dtype`.
+
+    Raises:
+        ModelLoadError: the architecture isn't supported, or a tensor is missing or misshapen.
+    """
+    family = _FAMILIES.get(config.architecture)
+    if family is None:
+        raise ModelLoadError(
+            f"the architecture {config.architecture!r} is not supported; "
+            f"supported are {', '.join(sorted(_FAMILIES))}"
+        )
+    with WeightReader(source, dtype, show_progress=show_progress) as weights:
+        return family(config, weights, max_model_len)

@@ -1,0 +1,58 @@
+"""Rotary position embeddings: the table of cosines and sines (Su et al. 2021)."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pyengine.errors import ModelLoadError
+
+
+def rope_table(
+    head_size: int, max_positions: int, theta: float, scaling: dict[str, Any] | None
+) -> Tensor:
+    """The angles of every position, as the op rope_and_cache takes them.
+
+    Args:
+        scaling: rope_scaling of config.json: rope_type "linear" or "llama3", or None.
+
+    Returns:
+        float32 [max_positions, head_size]: cosines in the first half of a row, sines in the other.
+
+    Raises:
+        ModelLoadError: an unknown kind of scaling, or one without its factors.
+    """
+    exponents = torch.arange(0, head_size, 2, dtype=torch.float32) / head_size
+    frequencies = 1.0 / (theta**exponents)
+    if scaling is not None:
+        frequencies = _scale(frequencies, scaling)
+    angles = torch.outer(torch.arange(max_positions, dtype=torch.float32), frequencies)
+    return torch.cat([angles.cos(), angles.sin()], dim=1)
+
+
+def _scale(frequencies: Tensor, scaling: dict[str, Any]) -> Tensor:
+    kind = scaling["rope_type"]
+    try:
+        if kind == "linear":
+            return frequencies / float(scaling["factor"])
+        if kind == "llama3":
+            return _scale_llama3(frequencies, scaling)
+        if kind == "factors":  # a GGUF file brings the divisors themselves
+            return frequencies / torch.tensor(scaling["factors"], dtype=torch.float32)
+    except KeyError as error:
+        raise ModelLoadError(f"config.json: rope_scaling lacks {error}") from error
+    raise ModelLoadError(
+        f"config.json: rope_scaling type {kind!r} is not supported, only linear and llama3 are"
+    )
+
+
+def _scale_llama3(frequencies: Tensor, scaling: dict[str, Any]) -> Tensor:
+    """Llama 3.1: long waves are stretched by the factor, short ones stay, with a smooth
+    transition between (Llama 3 model card)."""
+    factor = float(scaling["factor"])
+    low, high = float(scaling["low_freq_factor"]), float(scaling["high_freq_factor"])
+    original_length = float(scaling["original_max_position_embeddings"])
+    wavelengths = 2 * math.pi / frequencies
+    smooth = ((original_length / wavelengths - low) / (high - low)).clamp(0, 1)
+    return (1 - smooth) * frequencies / factor + smooth * frequencies

@@ -1,0 +1,108 @@
+"""One batched draw of a token for each sequence that reached its end."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pyengine import ops
+from pyengine.outputs import TokenLogprobs
+
+
+@dataclass
+class PenaltyInputs:
+    """The histories that penalties look at; row r has token_ids[token_start_loc[r]:...[r + 1]]."""
+
+    token_ids: Tensor  # int64 [sum of lengths]: prompt and output
+    token_start_loc: Tensor  # int32 [R + 1]
+    num_prompt_tokens: Tensor  # int32 [R]
+    repetition: Tensor  # float32 [R]
+    presence: Tensor  # float32 [R]
+    frequency: Tensor  # float32 [R]
+
+
+@dataclass
+class SamplingInputs:
+    """How to draw for each of R rows. A row's draw depends on its own entries alone."""
+
+    temperature: Tensor  # float32 [R], 0: greedy
+    top_k: Tensor  # int32 [R], <= 0: all
+    top_p: Tensor  # float32 [R]
+    min_p: Tensor  # float32 [R]
+    seeds: Tensor  # int64 [R]
+    output_indices: Tensor  # int64 [R]: how many tokens were generated before this one
+    num_logprobs: list[int | None]  # per row; None: not asked for
+    penalties: PenaltyInputs | None  # None: no row has any
+    # (row, token ids) that may not be drawn: those that end a sequence below min_tokens.
+    banned: list[tuple[int, list[int]]]
+
+
+@dataclass
+class SampledTokens:
+    """What was drawn, row by row."""
+
+    token_ids: list[int]
+    logprobs: list[TokenLogprobs | None]
+
+
+def sample(logits: Tensor, inputs: SamplingInputs) -> SampledTokens:
+    """Draws a token for each row of `logits` (float32 [R, V], overwritten).
+
+    Log-probabilities are those of the model: before penalties, temperature and filters.
+    """
+    wants_logprobs = any(n is not None for n in inputs.num_logprobs)
+    changes_logits = inputs.penalties is not None or bool(inputs.banned)
+    original = logits.clone() if wants_logprobs and changes_logits else logits
+    if inputs.penalties is not None:
+        p = inputs.penalties
+        ops.apply_penalties_(
+            logits,
+            p.token_ids,
+            p.token_start_loc,
+            p.num_prompt_tokens,
+            p.repetition,
+            p.presence,
+            p.frequency,
+        )
+    for row, token_ids in inputs.banned:
+        logits[row, token_ids] = -torch.inf
+    chosen = ops.sample(
+        logits,
+        inputs.temperature,
+        inputs.top_k,
+        inputs.top_p,
+        inputs.min_p,
+        inputs.seeds,
+        inputs.output_indices,
+    )
+    logprobs: list[TokenLogprobs | None] = [None] * len(inputs.num_logprobs)
+    if wants_logprobs:
+        rows = [r for r, n in enumerate(inputs.num_logprobs) if n is not None]
+        num_top = [n for n in inputs.num_logprobs if n is not None]
+        for row, logprob in zip(
+            rows, token_logprobs(original[rows], chosen[rows], num_top), strict=True
+        ):
+            logprobs[row] = logprob
+    return SampledTokens(chosen.tolist(), logprobs)
+
+
+def token_logprobs(logits: Tensor, token_ids: Tensor, num_top: list[int]) -> list[TokenLogprobs]:
+    """The log-probability of one token per row, and of the `num_top[r]` likeliest.
+
+    Args:
+        logits: float32 [R, V].
+        token_ids: int64 [R].
+    """
+    logprob, rank, top_ids, top_logprobs = ops.token_logprobs(logits, token_ids, max(num_top))
+    return [
+        TokenLogprobs(token_id, value, place, ids[:n], values[:n])
+        for token_id, value, place, ids, values, n in zip(
+            token_ids.tolist(),
+            logprob.tolist(),
+            rank.tolist(),
+            top_ids.tolist(),
+            top_logprobs.tolist(),
+            num_top,
+            strict=True,
+        )
+    ]
