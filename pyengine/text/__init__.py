@@ -1,0 +1,1 @@
+"""Text to tokens and back: tokenizers, incremental detokenization, chat templates."""

@@ -1,0 +1,283 @@
+"""Reads GGUF files: typed metadata, then tensors, in one file.
+
+The format is described in the ggml repository (docs/gguf.md). Layout, all little-endian:
+
+    magic "GGUF" | version u32 | tensor count u64 | metadata count u64
+    metadata:  key string | type u32 | value                           (string: length u64, UTF-8)
+    tensors:   name string | num dims u32 | dims u64 each | type u32 | offset u64
+    padding to `general.alignment`, then the tensors' data; offsets count from there
+"""
+
+import hashlib
+import math
+import mmap
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar, overload
+
+from pyengine.errors import ModelLoadError
+
+_T = TypeVar("_T")
+
+_SUPPORTED_VERSIONS = (2, 3)
+_DEFAULT_ALIGNMENT = 32
+_MAX_DIMS = 4
+
+# Metadata types: struct's letter of each scalar; strings and arrays are coded apart.
+_SCALARS = {
+    0: "B",
+    1: "b",
+    2: "H",
+    3: "h",
+    4: "I",
+    5: "i",
+    6: "f",
+    7: "?",
+    10: "Q",
+    11: "q",
+    12: "d",
+}
+_STRING, _ARRAY = 8, 9
+
+
+@dataclass(frozen=True)
+class GGMLType:
+    """How the values of a tensor are stored: in blocks of so many values and bytes."""
+
+    name: str
+    id: int
+    block_values: int
+    block_bytes: int
+
+
+_SUPPORTED_TYPES = {
+    type_.id: type_
+    for type_ in (
+        GGMLType("F32", 0, 1, 4),
+        GGMLType("F16", 1, 1, 2),
+        GGMLType("BF16", 30, 1, 2),
+        GGMLType("Q4_0", 2, 32, 18),
+        GGMLType("Q4_1", 3, 32, 20),
+        GGMLType("Q8_0", 8, 32, 34),
+        GGMLType("Q4_K", 12, 256, 144),
+        GGMLType("Q5_K", 13, 256, 176),
+        GGMLType("Q6_K", 14, 256, 210),
+    )
+}
+
+# Names of the others, for messages.
+_OTHER_TYPES = {
+    6: "Q5_0", 7: "Q5_1", 9: "Q8_1", 10: "Q2_K", 11: "Q3_K", 15: "Q8_K", 16: "IQ2_XXS",
+    17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 20: "IQ4_NL", 21: "IQ3_S", 22: "IQ2_S", 23: "IQ4_XS",
+    24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M", 34: "TQ1_0", 35: "TQ2_0",
+    39: "MXFP4", 40: "NVFP4",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class GGUFTensor:
+    """Where one tensor lies in the file."""
+
+    name: str
+    shape: tuple[int, ...]  # outermost dimension first, as in PyTorch
+    type: GGMLType
+    start: int  # in bytes from the beginning of the file
+    num_bytes: int
+
+    @property
+    def num_values(self) -> int:
+        return math.prod(self.shape)
+
+
+class GGUFFile:
+    """One opened file: everything in its header, checked against the file's size.
+
+    Attributes:
+        metadata: key -> int, float, bool, str, or a list of these.
+        tensors: name -> GGUFTensor, in the file's order.
+        data: the file's bytes, mapped. Private and writable, as PyTorch asks of a buffer; nobody
+            writes to it.
+        header_digest: SHA-256 of everything before the tensors' data.
+
+    Raises:
+        ModelLoadError: not a GGUF file, cut short, inconsistent, or with tensors of a type that
+            isn't supported.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            with path.open("rb") as file:
+                if file.read(4) != b"GGUF":
+                    raise ModelLoadError(f"{path}: not a GGUF file (it doesn't begin with 'GGUF')")
+                self.data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+        except OSError as error:
+            raise ModelLoadError(f"{path}: can't be read: {error.strerror}") from error
+        self._position = 4
+        self._check_version()
+        num_tensors, num_metadata = self._scalar("Q"), self._scalar("Q")
+        self.metadata: dict[str, Any] = {}
+        for _ in range(num_metadata):
+            self._read_metadata()
+        entries = [self._read_tensor_entry() for _ in range(num_tensors)]
+        self.header_digest = hashlib.sha256(self.data[: self._position]).hexdigest()
+        self.tensors = self._place(entries)
+
+    @overload
+    def get(self, key: str, kind: type[_T]) -> _T | None: ...
+
+    @overload
+    def get(self, key: str, kind: type[_T], default: _T) -> _T: ...
+
+    def get(self, key: str, kind: type[_T], default: _T | None = None) -> _T | None:
+        """metadata[key] if it is there, checked to be of the kind int, float, bool, str or list.
+
+        Raises:
+            ModelLoadError: it is of another kind.
+        """
+        value = self.metadata.get(key, default)
+        if value is None or type(value) is kind:
+            return value
+        raise self._broken(f"{key} must be of type {kind.__name__}, got {repr(value)[:100]}")
+
+    def require(self, key: str, kind: type[_T]) -> _T:
+        """metadata[key], checked as in get().
+
+        Raises:
+            ModelLoadError: it is missing, or of another kind.
+        """
+        value = self.get(key, kind)
+        if value is None:
+            raise self._broken(f"the key {key} is missing")
+        return value
+
+    def _broken(self, what: str) -> ModelLoadError:
+        return ModelLoadError(f"{self.path}: broken GGUF file: {what}")
+
+    def _check_version(self) -> None:
+        version = self._scalar("I")
+        if version in _SUPPORTED_VERSIONS:
+            return
+        if int.from_bytes(version.to_bytes(4, "big"), "little") in _SUPPORTED_VERSIONS:
+            raise ModelLoadError(f"{self.path}: big-endian GGUF files aren't supported")
+        supported = " and ".join(map(str, _SUPPORTED_VERSIONS))
+        raise ModelLoadError(
+            f"{self.path}: GGUF version {version} isn't supported, only {supported}"
+        )
+
+    def _advance(self, num_bytes: int) -> int:
+        """Moves past so many bytes; returns where they begin."""
+        start = self._position
+        if num_bytes > len(self.data) - start:
+            raise self._broken(
+                f"the header is cut short: {num_bytes} bytes expected at {start}, "
+                f"the file has {len(self.data)}"
+            )
+        self._position = start + num_bytes
+        return start
+
+    def _scalar(self, letter: str) -> Any:
+        layout = struct.Struct("<" + letter)
+        return layout.unpack_from(self.data, self._advance(layout.size))[0]
+
+    def _string(self) -> str:
+        length = self._scalar("Q")
+        start = self._advance(length)
+        return self._decode(self.data[start : start + length], start)
+
+    def _decode(self, text: bytes, start: int) -> str:
+        try:
+            return text.decode()
+        except UnicodeDecodeError as error:
+            raise self._broken(f"the string at byte {start} isn't UTF-8") from error
+
+    def _strings(self, count: int) -> list[str]:
+        """What _string() would give so many times, in a tight loop: vocabularies are long."""
+        data, size, position = self.data, len(self.data), self._position
+        read_length = struct.Struct("<Q").unpack_from
+        strings = []
+        try:
+            for _ in range(count):
+                if size - position < 8:
+                    break
+                start = position + 8
+                position = start + read_length(data, position)[0]
+                strings.append(data[start:position].decode())
+        except UnicodeDecodeError as error:
+            raise self._broken(f"the string at byte {start} isn't UTF-8") from error
+        if len(strings) < count or position > size:
+            raise self._broken("the header is cut short in a list of strings")
+        self._position = position
+        return strings
+
+    def _read_metadata(self) -> None:
+        key, kind = self._string(), self._scalar("I")
+        self.metadata[key] = self._array(key) if kind == _ARRAY else self._value(key, kind)
+
+    def _value(self, key: str, kind: int) -> Any:
+        if kind == _STRING:
+            return self._string()
+        if kind in _SCALARS:
+            return self._scalar(_SCALARS[kind])
+        raise self._broken(f"{key} has the unknown value type {kind}")
+
+    def _array(self, key: str) -> list[Any]:
+        kind, count = self._scalar("I"), self._scalar("Q")
+        if kind == _STRING:
+            return self._strings(count)
+        if kind not in _SCALARS:
+            raise self._broken(f"{key} is a list of the unknown value type {kind}")
+        start = self._advance(count * struct.calcsize("<" + _SCALARS[kind]))
+        return list(struct.unpack_from(f"<{count}{_SCALARS[kind]}", self.data, start))
+
+    def _read_tensor_entry(self) -> tuple[str, tuple[int, ...], GGMLType, int]:
+        """-> name, shape, type, offset in the data section."""
+        name, num_dims = self._string(), self._scalar("I")
+        if not 1 <= num_dims <= _MAX_DIMS:
+            raise self._broken(
+                f"tensor {name} has {num_dims} dimensions, expected 1 to {_MAX_DIMS}"
+            )
+        shape = tuple(self._scalar("Q") for _ in range(num_dims))[::-1]
+        type_id, offset = self._scalar("I"), self._scalar("Q")
+        type_ = _SUPPORTED_TYPES.get(type_id)
+        if type_ is None:
+            supported = ", ".join(known.name for known in _SUPPORTED_TYPES.values())
+            raise ModelLoadError(
+                f"{self.path}: tensor {name} has the type "
+                f"{_OTHER_TYPES.get(type_id, 'with number')} ({type_id}), which isn't supported; "
+                f"the supported types are {supported}"
+            )
+        if 0 in shape or shape[-1] % type_.block_values != 0:
+            raise self._broken(
+                f"tensor {name} has the shape {list(shape)}, but the rows of {type_.name} tensors "
+                f"are a multiple of {type_.block_values} values long"
+            )
+        return name, shape, type_, offset
+
+    def _place(
+        self, entries: list[tuple[str, tuple[int, ...], GGMLType, int]]
+    ) -> dict[str, GGUFTensor]:
+        alignment = self.get("general.alignment", int, _DEFAULT_ALIGNMENT)
+        if alignment < 8 or alignment & (alignment - 1):
+            raise self._broken(
+                f"general.alignment must be a power of two from 8 on, got {alignment}"
+            )
+        data_start = -(-self._position // alignment) * alignment
+        tensors: dict[str, GGUFTensor] = {}
+        for name, shape, type_, offset in entries:
+            num_bytes = math.prod(shape) // type_.block_values * type_.block_bytes
+            if name in tensors:
+                raise self._broken(f"tensor {name} occurs twice")
+            if offset % alignment != 0:
+                raise self._broken(
+                    f"tensor {name} begins at {offset}, which isn't a multiple of the alignment "
+                    f"{alignment}"
+                )
+            if data_start + offset + num_bytes > len(self.data):
+                raise self._broken(
+                    f"the data is cut short: tensor {name} ends at byte "
+                    f"{data_start + offset + num_bytes}, the file has {len(self.data)}"
+                )
+            tensors[name] = GGUFTensor(name, shape, type_, data_start + offset, num_bytes)
+        return tensors

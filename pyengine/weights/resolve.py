@@ -1,0 +1,26 @@
+"""From what the user calls a model to its files."""
+
+from pathlib import Path
+
+from pyengine.errors import ModelLoadError
+from pyengine.weights.demo import DEMO_MODELS, fetch_demo_model
+
+
+def resolve_model(name: str, *, revision: str | None = None, show_progress: bool = True) -> Path:
+    """The folder or .gguf file of a model, fetched if need be.
+
+    Args:
+        name: a folder, a .gguf file, a demo model's name, or a name on the Hugging Face Hub
+            ("owner/name", or "owner/name:file.gguf" for one file of it).
+        revision: a branch, tag or commit on the Hub; None takes the main branch.
+        show_progress: of what is fetched, on stderr.
+
+    Raises:
+        ModelLoadError: there is no such model, or it can't be fetched; the message says what to do.
+    """
+    path = Path(name).expanduser()
+    if name and path.exists():
+        return path
+    if name in DEMO_MODELS:
+        return fetch_demo_model(DEMO_MODELS[name], show_progress=show_progress)
+    raise ModelLoadError(f"{name}: no such file or folder")
