@@ -93,12 +93,13 @@ ChainId BlockAllocator::cache_block(ChainId parent, BlockId id, std::span<const 
   if (ref_counts_[id] == 0) {
     throw std::invalid_argument(block(id) + " is free: only a held block can be cached");
   }
+  if (!cache_.is_live(parent)) return parent;
   const BlockId existing = cache_.find(parent, tokens);
   if (cache_.contains(id) && existing != id) {
     throw std::invalid_argument(block(id) + " is cached already, with other content");
   }
   if (existing != kNoBlock) return cache_.chain_id(existing);
-  return cache_.is_live(parent) ? cache_.insert(parent, tokens, id) : parent;
+  return cache_.insert(parent, tokens, id);
 }
 
 void BlockAllocator::free(std::span<const BlockId> ids) {

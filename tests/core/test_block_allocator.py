@@ -244,6 +244,19 @@ def test_nothing_is_cached_under_a_forgotten_prefix(allocator):
     assert allocator.num_cached_blocks == 0
 
 
+def test_a_sharer_that_comes_late_with_a_forgotten_prefix_is_not_refused(allocator):
+    """Two sequences share blocks; the cache is cleared, and one of them, which had offered nothing
+    yet, caches both blocks. The other one's parent is forgotten, which once raised "cached
+    already, with other content"."""
+    table = allocator.allocate(2)
+    allocator.acquire(table)
+    old = allocator.cache_block(ROOT_CHAIN_ID, table[0], A)
+    allocator.clear_cache()
+    cache_chain(allocator, table, A, B)
+    assert allocator.cache_block(old, table[1], B) == old
+    assert allocator.match_prefix(A + B).block_ids == table
+
+
 def test_a_forgotten_prefix_that_is_cached_anew_has_a_new_chain_id(allocator):
     """Else a block cached under the old id could be found after a different prefix."""
     (block,) = allocator.allocate(1)
