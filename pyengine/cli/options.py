@@ -1,0 +1,125 @@
+"""Flags made from the option dataclasses: name, type, default and help text of each option are
+written once, in the dataclass and its docstring.
+
+A flag that is not given leaves no trace in the parsed arguments, so that the dataclass fills in its
+own default.
+"""
+
+import argparse
+import dataclasses
+import inspect
+import re
+import types
+import typing
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, TypeVar
+
+Options = TypeVar("Options")
+_NOTHING: Mapping[str, object] = types.MappingProxyType({})
+
+
+class UsageError(Exception):
+    """The command line can't be carried out as it is."""
+
+
+def add_options(
+    parser: argparse.ArgumentParser,
+    title: str,
+    cls: type,
+    *,
+    exclude: Collection[str] = (),
+    defaults: Mapping[str, object] = _NOTHING,
+) -> None:
+    """Adds a flag per field of a dataclass, in a group of their own in `--help`.
+
+    `max_num_seqs: int` becomes `--max-num-seqs N`, `enable_x: bool` becomes `--enable-x` and
+    `--no-enable-x`, a sequence becomes a flag that may be repeated.
+
+    Args:
+        cls: the dataclass; its docstring has an `Args:` section.
+        exclude: names of fields that get no flag.
+        defaults: what to say and to take in place of the dataclass's defaults.
+    """
+    group = parser.add_argument_group(title)
+    hints = typing.get_type_hints(cls)
+    texts = argument_help(cls)
+    for field in dataclasses.fields(cls):
+        if field.name in exclude:
+            continue
+        default = defaults.get(field.name, field.default)
+        group.add_argument(
+            _flag(field.name),
+            dest=field.name,
+            default=argparse.SUPPRESS,
+            help=_help(texts, field.name, default),
+            **_argument_kind(field.name, hints[field.name]),
+        )
+
+
+def build(
+    cls: type[Options], args: argparse.Namespace, defaults: Mapping[str, object] = _NOTHING
+) -> Options:
+    """Makes the dataclass from the flags that were given, and `defaults` for those that were not.
+
+    Raises:
+        UsageError: the dataclass refuses a value; the message names the flag.
+    """
+    names = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
+    given = {name: getattr(args, name) for name in names if hasattr(args, name)}
+    try:
+        return cls(**{**defaults, **given})
+    except ValueError as error:
+        # The message begins with the field's name: show it as the user typed it.
+        name, _, rest = str(error).partition(" ")
+        raise UsageError(f"{_flag(name) if name in given else name} {rest}") from error
+
+
+def argument_help(cls: type) -> dict[str, str]:
+    """The `Args:` section of a docstring, a text per name, each on one line."""
+    _, _, section = inspect.cleandoc(cls.__doc__ or "").partition("Args:\n")
+    section = re.split(r"\n(?=\S)", section, maxsplit=1)[0]
+    entries = re.split(r"^ {4}(\w+): ", section, flags=re.MULTILINE)
+    texts = zip(entries[1::2], entries[2::2], strict=True)
+    return {name: " ".join(text.split()) for name, text in texts}
+
+
+def parse_bytes(text: str) -> int:
+    """A number of bytes, with a binary unit or without: "4096", "512M", "2GiB"."""
+    match = re.fullmatch(r"(\d+)\s*([kmgt]?)(?:i?b)?", text.strip().lower())
+    if match is None:
+        raise argparse.ArgumentTypeError(f"expected bytes such as 512M or 2GiB, got {text!r}")
+    return int(match[1]) << (10 * " kmgt".index(match[2] or " "))
+
+
+def _argument_kind(name: str, hint: Any) -> dict[str, Any]:
+    """argparse's words for a field's type."""
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        (hint,) = (part for part in typing.get_args(hint) if part is not types.NoneType)
+    if hint is bool:
+        return {"action": argparse.BooleanOptionalAction}
+    if typing.get_origin(hint) is typing.Literal:
+        return {"choices": typing.get_args(hint)}
+    if typing.get_origin(hint) is not None and issubclass(typing.get_origin(hint), Sequence):
+        (item,) = typing.get_args(hint)[:1]
+        return {"action": "append", **_argument_kind(name, item)}
+    if name.endswith("_bytes"):
+        return {"type": parse_bytes, "metavar": "BYTES"}
+    return {"type": hint, "metavar": {int: "N", float: "X"}.get(hint, "TEXT")}
+
+
+def _help(texts: Mapping[str, str], name: str, default: object) -> str:
+    """A docstring's words as a user of the command line would put them."""
+    text = re.sub(r"\bNone\b", "unset", texts[name]).rstrip(".").replace("`", "")
+    text = re.sub(
+        r"\w+_\w+", lambda match: _flag(match[0]) if match[0] in texts else match[0], text
+    )
+    text = text.replace("%", "%%")
+    if default is None or default is dataclasses.MISSING or default == ():
+        return text
+    if isinstance(default, bool):
+        default = "on" if default else "off"
+    return f"{text} (default: {default})"
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")

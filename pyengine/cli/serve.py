@@ -1,0 +1,64 @@
+"""Serve a model over the OpenAI API.
+
+SIGTERM and Ctrl-C refuse new requests, let running ones finish, and end the server.
+
+examples:
+  pyengine serve smollm2-135m-instruct
+  pyengine serve HuggingFaceTB/SmolLM2-360M-Instruct --host 0.0.0.0 --port 8080
+  pyengine serve ./my-model.gguf --served-model-name my-model --max-num-seqs 128
+"""
+
+import argparse
+import json
+import shlex
+
+from pyengine.cli.options import add_options, build
+from pyengine.config import EngineConfig
+from pyengine.server.options import ServerOptions
+
+USAGE = "MODEL [options]"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--served-model-name",
+        dest="served_model_names",
+        metavar="NAME",
+        action="append",
+        help="what clients call the model; may be repeated (default: MODEL as given)",
+    )
+    add_options(parser, "server", ServerOptions, exclude=("served_model_names",))
+    add_options(parser, "engine", EngineConfig, exclude=("model",))
+
+
+def run(args: argparse.Namespace) -> int:
+    args.served_model_names = tuple(args.served_model_names or [args.model])
+    config = build(EngineConfig, args)
+    options = build(ServerOptions, args)
+
+    from pyengine.engine import AsyncEngine, Engine
+    from pyengine.server.serve import run as run_server
+
+    def load_engine() -> AsyncEngine:
+        return AsyncEngine(Engine.from_config(config, show_progress=True))
+
+    def on_ready(url: str) -> None:
+        print(_greeting(url, options.served_model_names[0]), flush=True)
+
+    return run_server(load_engine, options, on_ready)
+
+
+def _greeting(url: str, model: str) -> str:
+    body = json.dumps(
+        {
+            "model": model,
+            "messages": [{"role": "user", "content": "What is the capital of France?"}],
+            "max_tokens": 64,
+            "temperature": 0,
+        }
+    )
+    return f"""\
+{model} is served on {url}/v1 (metrics on {url}/metrics). Try:
+
+curl {url}/v1/chat/completions -H 'Content-Type: application/json' -d {shlex.quote(body)}
+"""
