@@ -4,5 +4,19 @@
 #include <torch/csrc/stable/library.h>
 
 STABLE_TORCH_LIBRARY(pyengine, m) {
+  m.def("isa_name() -> str");
   m.def("silu_and_mul(Tensor x) -> Tensor");
+  m.def(
+      "gather_logits(Tensor hidden, Tensor query_start_loc, Tensor num_logits, int num_rows) -> "
+      "Tensor");
+  m.def(
+      "apply_penalties_(Tensor(a!) logits, Tensor token_ids, Tensor token_start_loc, "
+      "Tensor num_prompt_tokens, Tensor repetition, Tensor presence, Tensor frequency) -> ()");
+  m.def(
+      "sample(Tensor logits, Tensor temperature, Tensor top_k, Tensor top_p, Tensor min_p, "
+      "Tensor seeds, Tensor output_indices) -> Tensor");
+  m.def(
+      "token_logprobs(Tensor logits, Tensor token_ids, int num_top) -> "
+      "(Tensor logprob, Tensor rank, Tensor top_ids, Tensor top_logprobs)");
+  m.def("dequantize(Tensor data, int ggml_type, ScalarType dtype) -> Tensor");
 }

@@ -11,6 +11,7 @@
 #include <tuple>
 
 #include <torch/csrc/stable/tensor.h>
+#include <torch/headeronly/core/ScalarType.h>
 
 namespace pyengine {
 
@@ -18,5 +19,39 @@ using torch::stable::Tensor;
 
 // x [T, 2N] float32 or bfloat16 -> [T, N]: silu(x[:, :N]) * x[:, N:].
 Tensor silu_and_mul(const Tensor& x);
+
+// The rows of `hidden` [T, N] that need logits: the last num_logits[s] (int32 [S]) of the rows
+// query_start_loc[s]..query_start_loc[s + 1] (int32 [S + 1]) of each sequence, in order
+// -> [num_rows, N], where num_rows = sum(num_logits).
+Tensor gather_logits(const Tensor& hidden, const Tensor& query_start_loc, const Tensor& num_logits,
+                     int64_t num_rows);
+
+// Penalizes, in place, the tokens of each row's history in `logits` float32 [R, V]. Row r's history
+// is token_ids[token_start_loc[r]..token_start_loc[r + 1]] (int64 [sum], int32 [R + 1]): first
+// num_prompt_tokens[r] (int32 [R]) tokens of the prompt, then those of the output. Once for each
+// distinct token: a positive logit is divided by repetition[r], another multiplied by it (Keskar et
+// al. 2019); then, of output tokens, frequency[r] times their count and presence[r] are subtracted.
+void apply_penalties_(const Tensor& logits, const Tensor& token_ids, const Tensor& token_start_loc,
+                      const Tensor& num_prompt_tokens, const Tensor& repetition,
+                      const Tensor& presence, const Tensor& frequency);
+
+// One token id per row of `logits` float32 [R, V] -> int64 [R], given per row: temperature
+// (float32; not above 0 is greedy), top_k (int32; not above 0 is off), top_p (float32; 1 is off),
+// min_p (float32; 0 is off), and seeds, output_indices (int64), which alone determine the noise.
+// Filters: min_p, then top_k, then top_p on what remains, renormalized. Ties go to the lowest id.
+// NaN counts as -inf. A row with +inf, or with nothing above -inf, is sampled greedily.
+Tensor sample(const Tensor& logits, const Tensor& temperature, const Tensor& top_k,
+              const Tensor& top_p, const Tensor& min_p, const Tensor& seeds,
+              const Tensor& output_indices);
+
+// Log-softmax of `logits` float32 [R, V] at token_ids int64 [R] -> float32 [R]; rank int32 [R]:
+// 1 + the number of greater logits; ids int64 [R, num_top] and log-probabilities
+// float32 [R, num_top] of the likeliest tokens in order, ties by ascending id.
+std::tuple<Tensor, Tensor, Tensor, Tensor> token_logprobs(const Tensor& logits,
+                                                          const Tensor& token_ids, int64_t num_top);
+
+// Rows of ggml blocks, uint8 [rows, row_bytes], of the type with number `ggml_type` (ggml_types.h)
+// -> [rows, row_size] in float32 or bfloat16.
+Tensor dequantize(const Tensor& data, int64_t ggml_type, torch::headeronly::ScalarType dtype);
 
 }  // namespace pyengine

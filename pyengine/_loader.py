@@ -15,7 +15,8 @@ def load_ops() -> None:
     """Registers the operators `torch.ops.pyengine.*`.
 
     Raises:
-        ImportError: the library is missing, or PyTorch can't load it.
+        ImportError: the library is missing, PyTorch can't load it, or PYENGINE_ISA names an
+            instruction set that this processor doesn't have.
     """
     import torch
 
@@ -29,6 +30,10 @@ def load_ops() -> None:
             f"PyTorch {torch.__version__} can't load {found[0].name} "
             f"(it needs PyTorch 2.10 or later): {error}; {_HOW_TO_BUILD}"
         ) from error
+    try:
+        torch.ops.pyengine.isa_name()
+    except RuntimeError as error:
+        raise ImportError(str(error)) from error
 
 
 @functools.cache

@@ -22,3 +22,189 @@ def silu_and_mul(x: Tensor) -> Tensor:
 @torch.library.register_fake("pyengine::silu_and_mul")
 def _(x: Tensor) -> Tensor:
     return x.new_empty(x.shape[0], x.shape[1] // 2)
+
+
+def isa_name() -> str:
+    """The instruction set that the CPU kernels use: "portable", "avx2" or "avx512".
+
+    Raises:
+        RuntimeError: PYENGINE_ISA asks for one that this processor doesn't have.
+    """
+    return _ops.isa_name()
+
+
+def gather_logits(
+    hidden: Tensor, query_start_loc: Tensor, num_logits: Tensor, num_rows: int
+) -> Tensor:
+    """The rows that need logits: the last num_logits[s] of each sequence's query, in order.
+
+    Args:
+        hidden: [T, N], float32 or bfloat16.
+        query_start_loc: int32 [S + 1], where each sequence's rows begin.
+        num_logits: int32 [S], each from 0 to the length of the sequence's query.
+        num_rows: the sum of num_logits.
+
+    Returns:
+        [num_rows, N].
+    """
+    return _ops.gather_logits(hidden, query_start_loc, num_logits, num_rows)
+
+
+@torch.library.register_fake("pyengine::gather_logits")
+def _(hidden: Tensor, query_start_loc: Tensor, num_logits: Tensor, num_rows: int) -> Tensor:
+    return hidden.new_empty(num_rows, hidden.shape[1])
+
+
+def apply_penalties_(
+    logits: Tensor,
+    token_ids: Tensor,
+    token_start_loc: Tensor,
+    num_prompt_tokens: Tensor,
+    repetition: Tensor,
+    presence: Tensor,
+    frequency: Tensor,
+) -> None:
+    """Penalizes the tokens of each row's history, in place.
+
+    Once for each distinct token of prompt and output, a positive logit is divided by the
+    repetition penalty and another one multiplied by it (Keskar et al. 2019). Then, for tokens of
+    the output, frequency times their count and presence are subtracted.
+
+    Args:
+        logits: float32 [R, V], mutated.
+        token_ids: int64 [sum of lengths], the histories one after the other: prompt, then output.
+        token_start_loc: int32 [R + 1], where each row's history begins.
+        num_prompt_tokens: int32 [R], how many tokens of each history are the prompt's.
+        repetition: float32 [R]; 1 is off.
+        presence: float32 [R]; 0 is off.
+        frequency: float32 [R]; 0 is off.
+    """
+    _ops.apply_penalties_(
+        logits, token_ids, token_start_loc, num_prompt_tokens, repetition, presence, frequency
+    )
+
+
+@torch.library.register_fake("pyengine::apply_penalties_")
+def _(
+    logits: Tensor,
+    token_ids: Tensor,
+    token_start_loc: Tensor,
+    num_prompt_tokens: Tensor,
+    repetition: Tensor,
+    presence: Tensor,
+    frequency: Tensor,
+) -> None:
+    return None
+
+
+def sample(
+    logits: Tensor,
+    temperature: Tensor,
+    top_k: Tensor,
+    top_p: Tensor,
+    min_p: Tensor,
+    seeds: Tensor,
+    output_indices: Tensor,
+) -> Tensor:
+    """One token id per row. A row's token is a function of that row's arguments alone.
+
+    Filters apply to softmax(logits / temperature) in this order: min-p keeps tokens at least
+    min_p times as likely as the likeliest; top-k keeps the k likeliest; top-p keeps the fewest
+    likeliest tokens that hold at least top_p of what remains, always at least one. Ties go to the
+    lowest ids. The draw inverts the distribution, in the order of ids, at a uniform number from
+    Philox4x32-10 (Salmon et al. 2011) with the seed as key and the output index as counter.
+
+    NaN counts as -inf. A row with a +inf, or with nothing above -inf, is sampled greedily.
+
+    Args:
+        logits: float32 [R, V].
+        temperature: float32 [R]; 0 is greedy.
+        top_k: int32 [R]; 0 or less is off.
+        top_p: float32 [R]; 1 is off.
+        min_p: float32 [R]; 0 is off.
+        seeds: int64 [R].
+        output_indices: int64 [R], how many tokens the sequence has generated before this one.
+
+    Returns:
+        int64 [R].
+    """
+    return _ops.sample(logits, temperature, top_k, top_p, min_p, seeds, output_indices)
+
+
+@torch.library.register_fake("pyengine::sample")
+def _(
+    logits: Tensor,
+    temperature: Tensor,
+    top_k: Tensor,
+    top_p: Tensor,
+    min_p: Tensor,
+    seeds: Tensor,
+    output_indices: Tensor,
+) -> Tensor:
+    return logits.new_empty(logits.shape[0], dtype=torch.int64)
+
+
+def token_logprobs(
+    logits: Tensor, token_ids: Tensor, num_top: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Log-probabilities of one token per row, and of the likeliest tokens.
+
+    NaN counts as -inf. A row with a +inf, or with nothing above -inf, has log-probabilities NaN.
+
+    Args:
+        logits: float32 [R, V].
+        token_ids: int64 [R].
+        num_top: how many of the likeliest tokens to report, 0 to V.
+
+    Returns:
+        logprob: float32 [R], the log-softmax of the logits at token_ids.
+        rank: int32 [R], 1 + the number of tokens with a greater logit.
+        top_ids: int64 [R, num_top], likeliest first, ties by ascending id.
+        top_logprobs: float32 [R, num_top].
+    """
+    return _ops.token_logprobs(logits, token_ids, num_top)
+
+
+@torch.library.register_fake("pyengine::token_logprobs")
+def _(logits: Tensor, token_ids: Tensor, num_top: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    rows = logits.shape[0]
+    return (
+        logits.new_empty(rows),
+        logits.new_empty(rows, dtype=torch.int32),
+        logits.new_empty(rows, num_top, dtype=torch.int64),
+        logits.new_empty(rows, num_top),
+    )
+
+
+# The ggml types that dequantize reads: number -> (elements, bytes) of a block.
+GGML_BLOCKS = {
+    0: (1, 4),  # F32
+    1: (1, 2),  # F16
+    2: (32, 18),  # Q4_0
+    3: (32, 20),  # Q4_1
+    8: (32, 34),  # Q8_0
+    12: (256, 144),  # Q4_K
+    13: (256, 176),  # Q5_K
+    14: (256, 210),  # Q6_K
+    30: (1, 2),  # BF16
+}
+
+
+def dequantize(data: Tensor, ggml_type: int, dtype: torch.dtype) -> Tensor:
+    """Rows of ggml blocks to float32 (the values of ggml's own dequantization) or bfloat16.
+
+    Args:
+        data: uint8 [rows, row_bytes], whole blocks.
+        ggml_type: a key of GGML_BLOCKS.
+        dtype: float32 or bfloat16 (float32 rounded to nearest even).
+
+    Returns:
+        [rows, row_size].
+    """
+    return _ops.dequantize(data, ggml_type, dtype)
+
+
+@torch.library.register_fake("pyengine::dequantize")
+def _(data: Tensor, ggml_type: int, dtype: torch.dtype) -> Tensor:
+    num_elements, num_bytes = GGML_BLOCKS[ggml_type]
+    return data.new_empty(data.shape[0], data.shape[1] // num_bytes * num_elements, dtype=dtype)

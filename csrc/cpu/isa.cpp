@@ -50,6 +50,6 @@ const Isa& isa() {
 
 const Kernels& kernels() { return *isa().kernels; }
 
-const char* isa_name() { return isa().name; }
+std::string isa_name() { return isa().name; }
 
 }  // namespace pyengine

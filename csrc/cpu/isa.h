@@ -1,6 +1,8 @@
 // The choice of an instruction set, made once at load.
 #pragma once
 
+#include <string>
+
 #include "kernels.h"
 
 namespace pyengine {
@@ -10,6 +12,6 @@ namespace pyengine {
 const Kernels& kernels();
 
 // "portable", "avx2" or "avx512".
-const char* isa_name();
+std::string isa_name();
 
 }  // namespace pyengine

@@ -16,15 +16,41 @@ struct SiluAndMulArgs {
   int64_t size;
 };
 
+template <typename T>
+struct DequantizeArgs {
+  int64_t ggml_type;    // one of kGgmlTypes
+  const uint8_t* data;  // [rows, row_bytes]
+  int64_t row_bytes;
+  T* out;  // [rows, row_size]
+  int64_t row_size;
+};
+
+// Tokens of a row of logits are looked at in blocks of this size.
+constexpr int64_t kLogitsBlock = 128;
+
+// The weight of a token is exp((logit - max) / temperature) if its logit is greater than
+// `threshold`, or equal to it and the token comes before `end_of_ties`; else 0.
+struct SoftmaxArgs {
+  float max;
+  float temperature;
+  float threshold;
+  int64_t end_of_ties;  // an index into the run of tokens; may lie outside of it
+};
+
 // Kernels that exist for each activation type T.
 template <typename T>
 struct TypedKernels {
   void (*silu_and_mul)(const SiluAndMulArgs<T>&, int64_t begin_row, int64_t end_row);
+  void (*dequantize)(const DequantizeArgs<T>&, int64_t begin_row, int64_t end_row);
 };
 
 struct Kernels {
   TypedKernels<float> f32;
   TypedKernels<bfloat16> bf16;
+  // The greatest logit of each block of kLogitsBlock, -inf if it holds only NaN.
+  void (*block_maxima)(const float* logits, int64_t size, float* maxima);
+  // Weights of `size` tokens; returns their sum.
+  double (*softmax_weights)(const SoftmaxArgs&, const float* logits, int64_t size, float* weights);
 
   template <typename T>
   const TypedKernels<T>& typed() const;

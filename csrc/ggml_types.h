@@ -1,0 +1,39 @@
+// The ggml block formats that `dequantize` reads, with their numbers in GGUF files.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace pyengine {
+
+struct GgmlType {
+  int64_t id;
+  const char* name;
+  int64_t block_size;   // elements in a block
+  int64_t block_bytes;  // bytes of a block
+};
+
+inline constexpr GgmlType kGgmlTypes[] = {
+    {0, "F32", 1, 4},       {1, "F16", 1, 2},       {2, "Q4_0", 32, 18},
+    {3, "Q4_1", 32, 20},    {8, "Q8_0", 32, 34},    {12, "Q4_K", 256, 144},
+    {13, "Q5_K", 256, 176}, {14, "Q6_K", 256, 210}, {30, "BF16", 1, 2},
+};
+
+// nullptr if the type isn't supported.
+inline const GgmlType* find_ggml_type(int64_t id) {
+  for (const GgmlType& type : kGgmlTypes) {
+    if (type.id == id) return &type;
+  }
+  return nullptr;
+}
+
+// "0 (F32), 1 (F16), ...", for messages.
+inline std::string supported_ggml_types() {
+  std::string list;
+  for (const GgmlType& type : kGgmlTypes) {
+    list += (list.empty() ? "" : ", ") + std::to_string(type.id) + " (" + type.name + ")";
+  }
+  return list;
+}
+
+}  // namespace pyengine
