@@ -1,6 +1,7 @@
 // The free blocks, in the order in which they are handed out.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 

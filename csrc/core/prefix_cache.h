@@ -1,6 +1,7 @@
 // Which block holds the keys and values of which prefix.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import hypothesis.strategies as st
 import pytest
-from allocator_model import ROOT, AllocatorModel, Prefix
+
 from hypothesis import settings
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -15,6 +15,7 @@ from hypothesis.stateful import (
 )
 
 from pyengine._core import ROOT_CHAIN_ID, BlockAllocator, NoFreeBlocksError
+from tests.core.allocator_model import ROOT, AllocatorModel, Prefix
 
 
 @dataclass
