@@ -25,6 +25,7 @@ class ModelConfig:
     rms_norm_eps: float
     rope_theta: float
     rope_scaling: dict[str, Any] | None
+    rope_divisors_name: str | None  # the tensor that divides the frequencies (GGUF)
     max_position_embeddings: int
     tie_word_embeddings: bool
     attention_bias: bool
@@ -71,6 +72,7 @@ class ModelConfig:
             rms_norm_eps=float(config.get("rms_norm_eps", 1e-6)),
             rope_theta=float(config.get("rope_theta") or rope.get("rope_theta") or 10000.0),
             rope_scaling=None if rope_type == "default" else {**scaling, "rope_type": rope_type},
+            rope_divisors_name=config.get("rope_freq_factors"),
             max_position_embeddings=_positive(config, "max_position_embeddings", 2048),
             tie_word_embeddings=bool(config.get("tie_word_embeddings", False)),
             attention_bias=bool(config.get("attention_bias", False)),

@@ -30,8 +30,13 @@ class LlamaForCausalLM:
     def __init__(self, config: ModelConfig, weights: WeightReader, max_model_len: int) -> None:
         self.config = config
         hidden, vocab = config.hidden_size, config.vocab_size
+        divisors = None
+        if config.rope_divisors_name is not None:
+            divisors = weights.read(
+                config.rope_divisors_name, config.head_size // 2, dtype=torch.float32
+            )
         self._cos_sin = rope_table(
-            config.head_size, max_model_len, config.rope_theta, config.rope_scaling
+            config.head_size, max_model_len, config.rope_theta, config.rope_scaling, divisors
         )
         self._embedding = weights.read("model.embed_tokens.weight", vocab, hidden)
         self._layers = [

@@ -10,12 +10,17 @@ from pyengine.errors import ModelLoadError
 
 
 def rope_table(
-    head_size: int, max_positions: int, theta: float, scaling: dict[str, Any] | None
+    head_size: int,
+    max_positions: int,
+    theta: float,
+    scaling: dict[str, Any] | None,
+    divisors: Tensor | None = None,
 ) -> Tensor:
     """The angles of every position, as the op rope_and_cache takes them.
 
     Args:
         scaling: rope_scaling of config.json: rope_type "linear" or "llama3", or None.
+        divisors: of the frequencies, float32 [head_size / 2]: how GGUF files say "llama3".
 
     Returns:
         float32 [max_positions, head_size]: cosines in the first half of a row, sines in the other.
@@ -25,6 +30,8 @@ def rope_table(
     """
     exponents = torch.arange(0, head_size, 2, dtype=torch.float32) / head_size
     frequencies = 1.0 / (theta**exponents)
+    if divisors is not None:
+        frequencies = frequencies / divisors
     if scaling is not None:
         frequencies = _scale(frequencies, scaling)
     angles = torch.outer(torch.arange(max_positions, dtype=torch.float32), frequencies)
@@ -38,8 +45,6 @@ def _scale(frequencies: Tensor, scaling: dict[str, Any]) -> Tensor:
             return frequencies / float(scaling["factor"])
         if kind == "llama3":
             return _scale_llama3(frequencies, scaling)
-        if kind == "factors":  # a GGUF file brings the divisors themselves
-            return frequencies / torch.tensor(scaling["factors"], dtype=torch.float32)
     except KeyError as error:
         raise ModelLoadError(f"config.json: rope_scaling lacks {error}") from error
     raise ModelLoadError(

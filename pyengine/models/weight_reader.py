@@ -53,15 +53,15 @@ class WeightReader:
     def __contains__(self, name: str) -> bool:
         return name in self._names
 
-    def read(self, name: str, *shape: int) -> Tensor:
-        """The tensor, of exactly this shape.
+    def read(self, name: str, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
+        """The tensor, of exactly this shape, in the reader's dtype unless another is asked for.
 
         Raises:
             ModelLoadError: it is missing, or its shape isn't that which config.json implies.
         """
         if name not in self._names:
             raise ModelLoadError(f"the checkpoint lacks the tensor {name!r}")
-        tensor = self._source.load(name, self._dtype)
+        tensor = self._source.load(name, dtype or self._dtype)
         if tensor.shape != shape:
             raise ModelLoadError(
                 f"the tensor {name!r} has shape {list(tensor.shape)}, but the model's "

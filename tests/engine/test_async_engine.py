@@ -1,0 +1,186 @@
+"""Many clients at once, and what happens when they leave."""
+
+import asyncio
+
+import pytest
+
+from pyengine.config import EngineConfig
+from pyengine.engine import AsyncEngine, Engine, FaultInjection
+from pyengine.errors import EngineStoppedError, QueueFullError, StepFailedError
+from pyengine.outputs import CompletionOutput, RequestOutput
+from tests.engine.harness import GREEDY, assert_same, greedy, prompt_of, solo
+from tests.tiny import tiny_model
+
+
+@pytest.fixture
+async def make_engine():
+    """Builds started engines over 8 blocks of 4 tokens; they are stopped and checked at the end."""
+    engines: list[tuple[AsyncEngine, Engine]] = []
+
+    def make(faults: FaultInjection | None = None, **options) -> AsyncEngine:
+        options = {"block_size": 4, "num_kv_blocks": 8, "max_num_batched_tokens": 32} | options
+        engine = Engine(tiny_model(), EngineConfig(model="tiny", **options), faults)
+        async_engine = AsyncEngine(engine)
+        async_engine.start()
+        engines.append((async_engine, engine))
+        return async_engine
+
+    yield make
+    for async_engine, engine in engines:
+        await async_engine.shutdown(0)
+        if async_engine.error is None:
+            engine.check_invariants()
+            assert engine.stats().num_used_blocks == 0
+            assert not engine.has_unfinished
+        assert not async_engine._streams
+
+
+async def collect(engine: AsyncEngine, request_id: str, prompt, params=GREEDY) -> RequestOutput:
+    request = engine.new_request(request_id, prompt, params)
+    output = RequestOutput(request_id, None, prompt, [CompletionOutput(0)], request.seed)
+    async for update in engine.generate(request):
+        output.extend(update)
+    return output
+
+
+async def until(condition) -> None:
+    async with asyncio.timeout(30):
+        while not condition():
+            await asyncio.sleep(0)
+
+
+async def test_streams_of_preempted_requests_have_no_gap_and_no_repeat(make_engine):
+    engine = make_engine()
+    outputs = await asyncio.gather(
+        *(collect(engine, f"r{seed}", prompt_of(10, seed)) for seed in range(3))
+    )
+    assert engine.stats().num_preemptions >= 1
+    for seed, output in enumerate(outputs):
+        assert_same(output, solo(prompt_of(10, seed)))
+
+
+async def test_eight_clients_contend_for_five_hundred_requests(make_engine):
+    engine = make_engine()
+    expected = [solo(prompt_of(10, seed)) for seed in range(4)]
+
+    async def client(number: int) -> None:
+        for k in range(63):
+            seed = (number + k) % 4
+            output = await collect(engine, f"c{number}-{k}", prompt_of(10, seed))
+            assert_same(output, expected[seed])
+
+    await asyncio.gather(*(client(number) for number in range(8)))
+    stats = engine.stats()
+    assert stats.num_preemptions >= 100
+    assert stats.num_accepted_requests == 504
+
+
+@pytest.mark.parametrize("stage", ["queued", "mid-prefill", "decoding", "preempted"])
+async def test_a_client_that_leaves_frees_its_blocks_and_disturbs_nobody(make_engine, stage):
+    engine = make_engine(
+        max_num_batched_tokens=4 if stage == "mid-prefill" else 32,
+        max_num_seqs=1 if stage == "queued" else 4,
+    )
+    other = asyncio.create_task(collect(engine, "other", prompt_of(10, 1)))
+    await until(lambda: engine.stats().num_running == 1)
+    leaver = asyncio.create_task(collect(engine, "leaver", prompt_of(10, 2)))
+    await until(
+        {
+            "queued": lambda: engine.stats().num_waiting == 1,
+            "mid-prefill": lambda: engine.stats().num_running == 2,
+            "decoding": lambda: engine.stats().num_running == 2,
+            "preempted": lambda: engine.stats().num_preemptions == 1,
+        }[stage]
+    )
+    leaver.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await leaver
+    assert_same(await other, solo(prompt_of(10, 1)))
+    await until(lambda: engine.stats().num_aborted_requests == 1)
+    assert engine.stats().num_used_blocks == 0
+
+
+async def test_leaving_after_the_last_token_aborts_nothing(make_engine):
+    engine = make_engine()
+    request = engine.new_request("r", prompt_of(4), greedy(2))
+    stream = engine.generate(request)
+    async for update in stream:
+        if update.finished:
+            break
+    await stream.aclose()
+    await collect(engine, "next", prompt_of(4), greedy(2))
+    assert engine.stats().num_aborted_requests == 0
+
+
+async def test_a_full_queue_refuses_newcomers_and_serves_those_it_took(make_engine):
+    engine = make_engine(max_num_seqs=1, max_num_waiting=4)
+    results = await asyncio.gather(
+        *(collect(engine, f"r{k}", prompt_of(5, k), greedy(4)) for k in range(20)),
+        return_exceptions=True,
+    )
+    refused = [r for r in results if isinstance(r, QueueFullError)]
+    assert len(refused) == 15
+    assert "max_num_waiting" in str(refused[0])
+    for k, result in enumerate(results):
+        if not isinstance(result, QueueFullError):
+            assert_same(result, solo(prompt_of(5, k), greedy(4)))
+
+
+async def test_a_step_that_throws_ends_its_requests_and_the_engine_lives(make_engine):
+    def throw(stage: str, step: int) -> None:
+        if (stage, step) == ("forward", 1):
+            raise ZeroDivisionError("injected")
+
+    engine = make_engine(FaultInjection(before_stage=throw))
+    with pytest.raises(StepFailedError, match="injected"):
+        await collect(engine, "r0", prompt_of(5))
+    assert engine.is_running
+    assert_same(await collect(engine, "r1", prompt_of(5)), solo(prompt_of(5)))
+
+
+async def test_a_fault_of_the_engine_fails_what_is_open_and_refuses_the_rest(make_engine, caplog):
+    engine = make_engine()
+
+    def fault(now_ns: int) -> None:
+        raise RuntimeError("broken invariant")
+
+    engine._engine._scheduler.schedule = fault
+    with pytest.raises(StepFailedError, match="broken invariant"):
+        await collect(engine, "r0", prompt_of(5))
+    assert not engine.is_running
+    assert "broken invariant" in str(engine.error)
+    with pytest.raises(EngineStoppedError, match="broken invariant"):
+        await collect(engine, "r1", prompt_of(5))
+    assert "the engine has died" in caplog.text
+
+
+async def test_shutdown_lets_running_requests_finish_and_refuses_new_ones(make_engine):
+    engine = make_engine()
+    running = asyncio.create_task(collect(engine, "r0", prompt_of(10)))
+    await until(lambda: engine.stats().num_running == 1)
+    stopping = asyncio.create_task(engine.shutdown(drain_timeout_s=30))
+    await until(lambda: not engine.is_running)
+    with pytest.raises(EngineStoppedError, match="shutting down"):
+        await collect(engine, "r1", prompt_of(5))
+    await stopping
+    assert_same(await running, solo(prompt_of(10)))
+    await engine.shutdown(drain_timeout_s=30)
+
+
+async def test_at_the_limit_of_a_shutdown_the_rest_gets_an_error(make_engine):
+    engine = make_engine(num_kv_blocks=64)
+    running = asyncio.create_task(collect(engine, "r0", prompt_of(10), greedy(200)))
+    await until(lambda: engine.stats().num_running == 1)
+    await engine.shutdown(drain_timeout_s=0)
+    with pytest.raises(EngineStoppedError, match="stopped before the request finished"):
+        await running
+
+
+async def test_an_id_that_is_open_is_refused_and_can_be_used_again_later(make_engine):
+    engine = make_engine()
+    first = asyncio.create_task(collect(engine, "same", prompt_of(10)))
+    await until(lambda: engine.stats().num_running == 1)
+    with pytest.raises(ValueError, match="already open"):
+        await collect(engine, "same", prompt_of(5))
+    await first
+    assert_same(await collect(engine, "same", prompt_of(5)), solo(prompt_of(5)))

@@ -1,0 +1,299 @@
+"""A preempted request is recomputed, and its client can't tell."""
+
+import dataclasses
+
+import pytest
+
+from pyengine.engine import FaultInjection
+from pyengine.engine.sequence import SequenceStatus
+from pyengine.sampling_params import SamplingParams
+from tests.engine.harness import Harness, assert_same, greedy, prompt_of, solo
+from tests.tiny import tiny_model
+
+FIRST, SECOND = prompt_of(10, seed=1), prompt_of(10, seed=2)
+
+
+def run_contended(params: SamplingParams = greedy(12), **options) -> Harness:
+    """Two requests of 10 + 12 tokens in 8 blocks: one has to give way."""
+    harness = Harness(**options)
+    harness.add(FIRST, params)
+    harness.add(SECOND, params)
+    harness.run()
+    return harness
+
+
+def assert_both_same(harness: Harness, params: SamplingParams) -> None:
+    assert harness.num_preemptions >= 1
+    assert_same(harness.outputs["r0"], solo(FIRST, params))
+    assert_same(harness.outputs["r1"], solo(SECOND, params))
+
+
+@pytest.mark.parametrize("enable_prefix_caching", [False, True])
+def test_two_requests_that_contend_get_what_each_gets_alone(enable_prefix_caching):
+    harness = run_contended(enable_prefix_caching=enable_prefix_caching)
+    assert_both_same(harness, greedy(12))
+
+
+def test_the_younger_is_preempted_with_seven_generated_tokens_and_fed_seventeen():
+    harness = run_contended()
+    [preempting] = [b for b in harness.batches if b.preempted_sequence_ids]
+    assert preempting.preempted_sequence_ids == [1]
+    assert harness.fed("r0") == [10] + [1] * 11
+    assert harness.fed("r1") == [10] + [1] * 6 + [17] + [1] * 4
+    resuming = [b for b in harness.batches if b.resumed_sequence_ids]
+    assert [b.resumed_sequence_ids for b in resuming] == [{1}]
+    [row] = [r for r in resuming[0].rows if r.sequence.sequence_id == 1]
+    assert (row.first_position, row.num_tokens, row.is_sampled) == (0, 17, True)
+
+
+def test_a_resume_touches_no_stamp_no_prompt_count_and_no_emitted_text():
+    harness = Harness()
+    harness.add(FIRST)
+    harness.add(SECOND)
+    [victim] = harness.sequences["r1"]
+    while victim.status is not SequenceStatus.PREEMPTED:
+        harness.step()
+    output, counted = harness.outputs["r1"].outputs[0], harness.engine.stats().num_prompt_tokens
+    text, token_ids = output.text, list(output.token_ids)
+    before = dataclasses.replace(victim.clock)
+    assert victim.num_computed_tokens == 0
+    assert victim.block_table == []
+    assert victim.num_output_tokens == len(token_ids) == 7
+    harness.run()
+    after = victim.clock
+    assert after.start_ns == before.start_ns
+    assert after.first_scheduled_ns == before.first_scheduled_ns
+    assert after.first_token_ns == before.first_token_ns
+    assert after.num_preemptions == 1
+    assert after.num_recomputed_tokens == 16
+    assert after.stalled_ns > 0
+    assert victim.num_prompt_tokens == 10
+    assert harness.engine.stats().num_prompt_tokens == counted == 20
+    assert output.text.startswith(text)
+    assert output.token_ids[:7] == token_ids
+
+
+def test_chunks_of_four_sample_only_at_the_end_of_prompt_and_generated_tokens():
+    harness = run_contended(max_num_batched_tokens=4)
+    assert_both_same(harness, greedy(12))
+    for batch in harness.batches:
+        for row in batch.rows:
+            end = row.first_position + row.num_tokens
+            # What the sequence holds now, less what was appended since.
+            assert row.num_tokens <= 4
+            if not row.is_sampled:
+                assert end < row.sequence.num_tokens
+    resume = harness.fed("r1")[-8:]
+    assert sum(harness.fed("r1")) == 10 + 6 + 17 + 4
+    assert max(resume) == 4
+
+
+@pytest.mark.parametrize("length", [7, 8, 9, 11, 12, 13, 15, 16, 17])
+def test_any_length_at_preemption_resumes(length):
+    prompt = prompt_of(6)
+    # A step for the prompt, then one a token: the sequence has `length` tokens at step length - 6.
+    harness = Harness(FaultInjection(preempt_at_steps=frozenset({length - 6})))
+    harness.add(prompt, greedy(16))
+    [sequence] = harness.sequences["r0"]
+    while not harness.num_preemptions:
+        harness.step()
+    assert sequence.num_tokens == length
+    harness.step()
+    assert harness.fed("r0")[-1] == length
+    assert len(sequence.block_table) == -(-length // 4)
+    harness.run()
+    assert_same(harness.outputs["r0"], solo(prompt, greedy(16)))
+
+
+def test_four_requests_in_a_pool_for_one_and_a_half_finish_without_thrashing():
+    harness = Harness()
+    prompts = [prompt_of(6, seed) for seed in range(4)]
+    for prompt in prompts:
+        harness.add(prompt, greedy(16))
+    harness.run()
+    assert harness.num_preemptions >= 1
+    num_fed = sum(batch.num_tokens for batch in harness.batches)
+    assert num_fed <= 3 * 4 * (6 + 15)
+    for k, prompt in enumerate(prompts):
+        assert_same(harness.outputs[f"r{k}"], solo(prompt, greedy(16)))
+        assert harness.sequences[f"r{k}"][0].clock.num_preemptions <= 4
+
+
+def test_a_seeded_request_preempted_in_mid_prefill_draws_the_same_tokens():
+    params = SamplingParams(temperature=1, seed=7, max_tokens=10)
+    older, younger = prompt_of(15, seed=1), prompt_of(14, seed=2)
+    harness = Harness(max_num_batched_tokens=4, num_kv_blocks=9)
+    harness.add(older, greedy(20))
+    while harness.sequences["r0"][0].num_output_tokens < 1:
+        harness.step()
+    harness.add(younger, params)
+    [victim] = harness.sequences["r1"]
+    while victim.status is not SequenceStatus.PREEMPTED:
+        harness.step()
+    assert victim.num_output_tokens == 0
+    harness.run()
+    assert_same(harness.outputs["r0"], solo(older, greedy(20)))
+    assert_same(harness.outputs["r1"], solo(younger, params))
+
+
+def test_a_resume_that_the_prefix_cache_covers_still_feeds_a_token():
+    prompt = prompt_of(8)
+    # Preempted with 12 tokens, a multiple of the block size, and nobody takes the blocks.
+    harness = Harness(
+        FaultInjection(preempt_at_steps=frozenset({5})), enable_prefix_caching=True
+    )
+    harness.add(prompt, greedy(12))
+    harness.run()
+    # Computed were 11 tokens, two full blocks of them.
+    assert harness.fed("r0") == [8, 1, 1, 1, 1 - 0, *[4], *[1] * 6][: len(harness.fed("r0"))]
+    assert_same(harness.outputs["r0"], solo(prompt, greedy(12)))
+
+
+def test_a_resume_may_find_none_of_the_prefix_that_its_first_admission_found():
+    shared = prompt_of(8, seed=9)
+    harness = Harness(enable_prefix_caching=True)
+    harness.add([*shared, 1], greedy(1))
+    harness.run()
+    prompt = [*shared, 2, 3]
+    harness.add(prompt, greedy(12))
+    harness.step()
+    [sequence] = harness.sequences["r1"]
+    assert sequence.num_cached_tokens == 8
+    harness.engine._scheduler._preempt(sequence, harness.batches[-1], 0)
+    harness.engine.clear_prefix_cache()
+    harness.run()
+    assert harness.fed("r1")[1] == 11
+    assert_same(harness.outputs["r1"], solo(prompt, greedy(12)))
+
+
+def test_one_step_mixes_a_resume_a_prefill_a_middle_chunk_and_two_decodes():
+    harness = Harness(num_kv_blocks=64, max_num_batched_tokens=64)
+    prompts = [prompt_of(n, seed=n) for n in (3, 4, 10, 5, 40)]
+    for prompt in prompts[:3]:
+        harness.add(prompt, greedy(16))
+    for _ in range(7):
+        harness.step()
+    scheduler = harness.engine._scheduler
+    scheduler._preempt(scheduler.running[-1], harness.batches[-1], 0)
+    harness.add(prompts[3], greedy(16))
+    harness.add(prompts[4], greedy(16))
+    scheduler._max_num_batched_tokens = 2 + 17 + 5 + 3
+    harness.step()
+    rows = harness.batches[-1].rows
+    assert [(r.sequence.request_id, r.num_tokens, r.is_sampled) for r in rows] == [
+        ("r0", 1, True),
+        ("r1", 1, True),
+        ("r2", 17, True),
+        ("r3", 5, True),
+        ("r4", 3, False),
+    ]
+    harness.run()
+    for k, prompt in enumerate(prompts):
+        assert_same(harness.outputs[f"r{k}"], solo(prompt, greedy(16)))
+
+
+@pytest.mark.parametrize(
+    "penalty",
+    [{"repetition_penalty": 1.3}, {"presence_penalty": 1.0}, {"frequency_penalty": 1.0}],
+)
+def test_penalties_look_at_the_same_history_after_a_resume(penalty):
+    params = greedy(12, **penalty)
+    assert_both_same(run_contended(params), params)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_sampling_noise_survives_a_resume(seed):
+    params = SamplingParams(temperature=1, seed=seed, max_tokens=12)
+    assert_both_same(run_contended(params), params)
+
+
+@pytest.mark.parametrize("options", [{"max_num_batched_tokens": 4}, {}])
+def test_logprobs_of_prompt_and_output_are_complete_after_a_resume(options):
+    params = greedy(12, logprobs=3, prompt_logprobs=2)
+    harness = run_contended(params, **options)
+    assert_both_same(harness, params)
+    for output in harness.outputs.values():
+        assert len(output.outputs[0].logprobs) == 12
+        assert len(output.prompt_logprobs) == 10
+        assert output.prompt_logprobs[0] is None
+        assert len(output.prompt_logprobs[1].top_logprobs) == 2
+
+
+def test_prompt_logprobs_are_complete_when_preempted_in_mid_prefill():
+    prompt = prompt_of(14)
+    params = SamplingParams(temperature=1, seed=7, max_tokens=4, logprobs=3, prompt_logprobs=2)
+    harness = Harness(
+        FaultInjection(preempt_at_steps=frozenset({2})),
+        max_num_batched_tokens=4,
+        enable_prefix_caching=True,
+    )
+    harness.add(prompt, params)
+    harness.run()
+    assert harness.num_preemptions == 1
+    assert_same(harness.outputs["r0"], solo(prompt, params))
+
+
+def test_a_stop_string_may_span_the_preemption():
+    text = solo(ASCII_SECOND, loaded=ascii_model()).outputs[0].text
+    params = greedy(12, stop=[text[6:8]])
+    harness = run_contended(params, second=ASCII_SECOND, loaded=ascii_model())
+    expected = solo(ASCII_SECOND, params, ascii_model())
+    assert expected.outputs[0].finish_reason == "stop"
+    assert expected.outputs[0].text == text[:6]
+    assert harness.num_preemptions == 1
+    assert_same(harness.outputs["r1"], expected)
+
+
+@pytest.mark.parametrize("max_tokens", range(1, 13))
+def test_token_counts_are_exact_with_an_end_token_that_the_model_likes(max_tokens):
+    likely = frozenset(solo(SECOND).outputs[0].token_ids)
+    loaded = tiny_model(eos_token_ids=likely)
+    params = greedy(max_tokens, min_tokens=max_tokens - 1)
+    harness = run_contended(params, loaded=loaded)
+    for request_id, prompt in (("r0", FIRST), ("r1", SECOND)):
+        output = harness.outputs[request_id]
+        assert max_tokens - 1 <= len(output.outputs[0].token_ids) <= max_tokens
+        assert_same(output, solo(prompt, params, loaded))
+
+
+def test_an_aborted_victim_never_runs_again():
+    harness = Harness()
+    harness.add(FIRST)
+    harness.add(SECOND)
+    [victim] = harness.sequences["r1"]
+    while victim.status is not SequenceStatus.PREEMPTED:
+        harness.step()
+    num_fed = len(harness.fed("r1"))
+    harness.engine.abort_request("r1")
+    harness.run()
+    assert len(harness.fed("r1")) == num_fed
+    assert victim.status is SequenceStatus.FINISHED
+    assert_same(harness.outputs["r0"], solo(FIRST))
+
+
+def test_a_victim_aborted_just_after_its_last_token_stays_gone():
+    harness = Harness(FaultInjection(preempt_at_steps=frozenset({3})))
+    harness.add(FIRST)
+    for _ in range(3):
+        harness.step()
+    harness.step()  # preempts
+    harness.engine.abort_request("r0")
+    harness.run()
+    assert harness.fed("r0") == [10, 1, 1]
+    assert harness.engine.stats().num_aborted_requests == 1
+
+
+def test_cold_cached_resumed_and_uncached_runs_agree():
+    prompt = prompt_of(12)
+    harness = Harness(
+        FaultInjection(preempt_at_steps=frozenset({30})), enable_prefix_caching=True
+    )
+    for _ in range(3):
+        harness.add(prompt, greedy(12))
+        harness.run()
+    assert harness.num_preemptions == 1
+    assert harness.sequences["r0"][0].num_cached_tokens == 0
+    assert harness.sequences["r1"][0].num_cached_tokens == 8
+    assert harness.sequences["r2"][0].clock.num_preemptions == 1
+    for output in harness.outputs.values():
+        assert_same(output, solo(prompt, greedy(12)))

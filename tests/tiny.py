@@ -1,0 +1,114 @@
+"""A tiny seeded model with a byte tokenizer: real kernels and scheduling, in milliseconds."""
+
+import functools
+import zlib
+
+import torch
+from torch import Tensor
+
+from pyengine.engine.loading import LoadedModel
+from pyengine.models import ModelConfig, load_model
+from pyengine.text.chat_template import ChatTemplate
+from pyengine.text.tokenizer import Tokenizer, Vocabulary
+
+VOCAB_SIZE = 272
+EOS_TOKEN_ID = 256
+BOS_TOKEN_ID = 257
+
+CHAT_TEMPLATE = (
+    "{% for m in messages %}[{{ m['role'] }}] {{ m['content'] }}\n{% endfor %}"
+    "{% if add_generation_prompt %}[assistant] {% endif %}"
+)
+CONFIG = {
+    "architectures": ["LlamaForCausalLM"],
+    "vocab_size": VOCAB_SIZE,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 512,
+    "rms_norm_eps": 1e-5,
+    "dtype": "float32",
+}
+
+
+class RandomWeights:
+    """A checkpoint whose tensors are drawn from their names; all that a Llama may ask for."""
+
+    def __init__(self, config: ModelConfig, seed: int = 0) -> None:
+        c = config
+        query_size, kv_size = c.num_heads * c.head_size, c.num_kv_heads * c.head_size
+        self._seed = seed
+        self._shapes = {
+            "model.embed_tokens.weight": (c.vocab_size, c.hidden_size),
+            "model.norm.weight": (c.hidden_size,),
+            "lm_head.weight": (c.vocab_size, c.hidden_size),
+        }
+        for i in range(c.num_layers):
+            layer = f"model.layers.{i}"
+            self._shapes |= {
+                f"{layer}.input_layernorm.weight": (c.hidden_size,),
+                f"{layer}.post_attention_layernorm.weight": (c.hidden_size,),
+                f"{layer}.self_attn.q_proj.weight": (query_size, c.hidden_size),
+                f"{layer}.self_attn.k_proj.weight": (kv_size, c.hidden_size),
+                f"{layer}.self_attn.v_proj.weight": (kv_size, c.hidden_size),
+                f"{layer}.self_attn.o_proj.weight": (c.hidden_size, query_size),
+                f"{layer}.mlp.gate_proj.weight": (c.intermediate_size, c.hidden_size),
+                f"{layer}.mlp.up_proj.weight": (c.intermediate_size, c.hidden_size),
+                f"{layer}.mlp.down_proj.weight": (c.hidden_size, c.intermediate_size),
+            }
+
+    def names(self) -> list[str]:
+        return list(self._shapes)
+
+    def load(self, name: str, dtype: torch.dtype) -> Tensor:
+        shape = self._shapes[name]
+        generator = torch.Generator().manual_seed(zlib.crc32(name.encode()) + self._seed)
+        values = torch.randn(shape, generator=generator)
+        if len(shape) == 1:
+            return (1 + 0.1 * values).to(dtype)
+        return (values * 2 / shape[1] ** 0.5).to(dtype)
+
+
+class ByteTokenizer(Tokenizer):
+    """Token ids 0 to 255 are bytes, 256 ends a sequence, 257 begins one, the rest are unused."""
+
+    def __init__(self, eos_token_ids: frozenset[int] = frozenset({EOS_TOKEN_ID})) -> None:
+        names = [f"<{token_id}>".encode() for token_id in range(256, VOCAB_SIZE)]
+        super().__init__(
+            Vocabulary(
+                token_bytes=[bytes([token_id]) for token_id in range(256)] + names,
+                special_ids=frozenset(range(256, VOCAB_SIZE)),
+                bos_token_id=BOS_TOKEN_ID,
+                eos_token_ids=eos_token_ids,
+                bos_token="<257>",
+                eos_token="<256>",
+                prefix_ids=[],
+                suffix_ids=[],
+                has_space_prefix=False,
+                chat_template=CHAT_TEMPLATE,
+            )
+        )
+
+    def _encode(self, text: str, parse_special: bool) -> list[int]:
+        return list(text.encode())
+
+
+@functools.cache
+def tiny_model(
+    dtype: torch.dtype = torch.float32,
+    eos_token_ids: frozenset[int] = frozenset({EOS_TOKEN_ID}),
+) -> LoadedModel:
+    """The model, loaded; `eos_token_ids` can name tokens that it likes to say."""
+    config = ModelConfig.from_dict(CONFIG)
+    tokenizer = ByteTokenizer(eos_token_ids)
+    return LoadedModel(
+        name="tiny",
+        model=load_model(config, RandomWeights(config), dtype, config.max_position_embeddings),
+        config=config,
+        dtype=dtype,
+        max_model_len=config.max_position_embeddings,
+        tokenizer=tokenizer,
+        chat_template=ChatTemplate(CHAT_TEMPLATE, bos_token="<257>", eos_token="<256>"),
+    )
