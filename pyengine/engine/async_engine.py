@@ -39,6 +39,7 @@ class AsyncEngine:
         self._streams: dict[str, asyncio.Queue[RequestUpdate | Exception]] = {}
         self._idle = asyncio.Event()
         self._idle.set()
+        self._died = asyncio.Event()
         self._stats = engine.stats()
         self._num_submitted = 0
         self._is_draining = False
@@ -134,6 +135,10 @@ class AsyncEngine:
         """Ends a request, wherever it is."""
         self._inbox.put(lambda engine: engine.abort_request(request_id))
 
+    async def wait_died(self) -> None:
+        """Returns once a fault has ended the engine, as `error` then tells."""
+        await self._died.wait()
+
     async def shutdown(self, drain_timeout_s: float) -> None:
         """Takes no new requests, lets the open ones finish for so long, ends what is left with
         an EngineStoppedError, and stops the engine's thread. May be called again."""
@@ -208,5 +213,6 @@ class AsyncEngine:
 
     def _die(self, error: BaseException) -> None:
         self._error = error
+        self._died.set()
         for updates in self._streams.values():
             updates.put_nowait(StepFailedError(f"the engine has died: {error!r}"))

@@ -1,4 +1,4 @@
-"""Options of the HTTP server."""
+"""The server's options. Imports nothing heavy, as `pyengine serve --help` needs them."""
 
 from dataclasses import dataclass
 
@@ -11,14 +11,14 @@ class ServerOptions:
         served_model_names: what clients may call the model; answers use the first by default.
         host: the address to listen on.
         port: 0 takes a free one.
-        shutdown_timeout_s: how long running requests may go on after SIGTERM.
+        shutdown_timeout: how long running requests may go on after SIGTERM, in seconds.
         max_body_bytes: a longer request body is refused with 413.
     """
 
     served_model_names: tuple[str, ...]
     host: str = "127.0.0.1"
     port: int = 8000
-    shutdown_timeout_s: float = 30.0
+    shutdown_timeout: float = 30.0
     max_body_bytes: int = 32 * 2**20
 
     def __post_init__(self) -> None:
@@ -26,9 +26,7 @@ class ServerOptions:
             raise ValueError("served_model_names must hold at least one name")
         if not 0 <= self.port <= 65535:
             raise ValueError(f"port must be in 0..65535, got {self.port}")
-        if self.shutdown_timeout_s < 0:
-            raise ValueError(
-                f"shutdown_timeout_s must be at least 0, got {self.shutdown_timeout_s}"
-            )
+        if self.shutdown_timeout < 0:
+            raise ValueError(f"shutdown_timeout must be at least 0, got {self.shutdown_timeout}")
         if self.max_body_bytes < 1:
             raise ValueError(f"max_body_bytes must be at least 1, got {self.max_body_bytes}")

@@ -1,0 +1,135 @@
+"""Puts the application together: routes, middlewares, and the life of the engine."""
+
+import re
+import time
+import uuid
+from asyncio import Event
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+from prometheus_client import CONTENT_TYPE_LATEST
+
+import pyengine
+from pyengine.engine import AsyncEngine
+from pyengine.server.chat import create_chat_completion
+from pyengine.server.completions import create_completion
+from pyengine.server.context import (
+    CREATED,
+    DRAINING,
+    ENGINE,
+    METRICS,
+    OPTIONS,
+    REQUEST_ID,
+    TEXT_EXECUTOR,
+)
+from pyengine.server.errors import ApiError, error_middleware
+from pyengine.server.metrics import Metrics
+from pyengine.server.options import ServerOptions
+from pyengine.server.respond import check_accepting, check_model
+from pyengine.server.tokenize import detokenize, tokenize
+
+NUM_TEXT_THREADS = 2
+_REQUEST_ID_PATTERN = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
+
+
+def create_app(engine: AsyncEngine, options: ServerOptions) -> web.Application:
+    """An application that serves `engine`: starts it with itself, stops it at its end.
+
+    Run it through `serve.make_runner`, which has aiohttp cancel the handlers of clients that go
+    away.
+    """
+    app = web.Application(
+        client_max_size=options.max_body_bytes, middlewares=[observe_middleware, error_middleware]
+    )
+    app[ENGINE] = engine
+    app[OPTIONS] = options
+    app[METRICS] = Metrics(engine)
+    app[DRAINING] = Event()
+    app[CREATED] = int(time.time())
+    app.cleanup_ctx.extend([_run_text_executor, _run_engine])
+    app.on_response_prepare.append(_add_request_id)
+    app.add_routes(
+        [
+            web.post("/v1/completions", create_completion),
+            web.post("/v1/chat/completions", create_chat_completion),
+            web.get("/v1/models", list_models),
+            web.get("/v1/models/{model:.+}", show_model),
+            web.post("/tokenize", tokenize),
+            web.post("/detokenize", detokenize),
+            web.get("/health", show_health),
+            web.get("/metrics", show_metrics),
+            web.get("/version", show_version),
+        ]
+    )
+    return app
+
+
+@web.middleware
+async def observe_middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Names the request, and counts its answer."""
+    given = request.headers.get("X-Request-Id", "")
+    request[REQUEST_ID] = given if _REQUEST_ID_PATTERN.fullmatch(given) else uuid.uuid4().hex
+    response = await handler(request)
+    resource = request.match_info.route.resource
+    path = "unknown" if resource is None else resource.canonical
+    request.app[METRICS].observe_response(path, response.status)
+    return response
+
+
+async def list_models(request: web.Request) -> web.Response:
+    names = request.app[OPTIONS].served_model_names
+    models = [_describe_model(request.app, name) for name in names]
+    return web.json_response({"object": "list", "data": models})
+
+
+async def show_model(request: web.Request) -> web.Response:
+    name = check_model(request.app, request.match_info["model"])
+    return web.json_response(_describe_model(request.app, name))
+
+
+async def show_health(request: web.Request) -> web.Response:
+    check_accepting(request.app)
+    engine = request.app[ENGINE]
+    if not engine.is_running:
+        reason = "it was shut down" if engine.error is None else f"{engine.error}"
+        raise ApiError(503, f"the engine doesn't run: {reason}", code="engine_stopped")
+    return web.json_response({"status": "ok"})
+
+
+async def show_metrics(request: web.Request) -> web.Response:
+    body = request.app[METRICS].render()
+    return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+
+async def show_version(request: web.Request) -> web.Response:
+    return web.json_response({"version": pyengine.__version__})
+
+
+def _describe_model(app: web.Application, name: str) -> dict[str, object]:
+    return {
+        "id": name,
+        "object": "model",
+        "created": app[CREATED],
+        "owned_by": "pyengine",
+        "root": app[ENGINE].config.model,
+        "max_model_len": app[ENGINE].max_model_len,
+    }
+
+
+async def _add_request_id(request: web.Request, response: web.StreamResponse) -> None:
+    response.headers["X-Request-Id"] = request[REQUEST_ID]
+
+
+async def _run_text_executor(app: web.Application) -> AsyncIterator[None]:
+    with ThreadPoolExecutor(NUM_TEXT_THREADS, thread_name_prefix="pyengine-text") as executor:
+        app[TEXT_EXECUTOR] = executor
+        yield
+
+
+async def _run_engine(app: web.Application) -> AsyncIterator[None]:
+    engine = app[ENGINE]
+    engine.start()
+    yield
+    await engine.shutdown(0.0)

@@ -1,0 +1,19 @@
+"""What the handlers share: the keys of the app's parts."""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+
+from aiohttp import web
+
+from pyengine.engine import AsyncEngine
+from pyengine.server.metrics import Metrics
+from pyengine.server.options import ServerOptions
+
+ENGINE = web.AppKey("engine", AsyncEngine)
+OPTIONS = web.AppKey("options", ServerOptions)
+METRICS = web.AppKey("metrics", Metrics)
+DRAINING = web.AppKey("draining", asyncio.Event)  # set: newcomers are refused with 503
+TEXT_EXECUTOR = web.AppKey("text_executor", ThreadPoolExecutor)  # long texts are encoded here
+CREATED = web.AppKey("created", int)  # Unix time of the start, in seconds
+
+REQUEST_ID = web.RequestKey("request_id", str)  # the client's X-Request-Id, or one of our own

@@ -1,0 +1,88 @@
+"""The one way through the engine, for completions and chat, streamed or not."""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import asdict
+
+from aiohttp import web
+
+from pyengine.outputs import RequestUpdate, SequenceDelta
+from pyengine.sampling_params import SamplingParams
+from pyengine.server.context import ENGINE, METRICS
+from pyengine.server.merge import merge
+from pyengine.server.prompts import Prompt
+from pyengine.server.protocol import ChoiceInfo, PyengineInfo, Usage
+
+
+class Generation:
+    """The requests of one HTTP call, one a prompt, and what is known of them so far.
+
+    Choice `prompt * n + k` is the k-th sequence of a prompt.
+
+    Raises:
+        InvalidRequestError: a request can never be served; `param` names the field at fault.
+    """
+
+    def __init__(
+        self, app: web.Application, call_id: str, prompts: list[Prompt], params: SamplingParams
+    ) -> None:
+        self.num_choices = len(prompts) * params.n
+        self._engine = app[ENGINE]
+        self._metrics = app[METRICS]
+        self._n = params.n
+        # Without a seed of the client's each request draws its own, lest equal prompts get equal
+        # answers; with one, each gets what it would get alone.
+        self._requests = [
+            self._engine.new_request(
+                f"{call_id}-{index}", prompt.token_ids, params, prompt=prompt.text
+            )
+            for index, prompt in enumerate(prompts)
+        ]
+        self._num_prompt_tokens = sum(len(prompt.token_ids) for prompt in prompts)
+        self._num_cached_tokens = [0] * len(prompts)
+        self._num_completion_tokens = 0
+        self._infos: dict[int, ChoiceInfo] = {}  # of the finished choices
+
+    async def steps(self) -> AsyncGenerator[list[tuple[int, SequenceDelta]], None]:
+        """What each step of the engine added, as (choice index, delta). Closing it aborts.
+
+        Raises:
+            Exception: the engine refused a request (before the first item), or one failed.
+        """
+        streams = [self._engine.generate(request) for request in self._requests]
+        async with aclosing(merge(streams)) as batches:
+            async for batch in batches:
+                yield [item for index, update in batch for item in self._take(index, update)]
+
+    @property
+    def is_finished(self) -> bool:
+        return len(self._infos) == self.num_choices
+
+    def usage(self) -> Usage:
+        return {
+            "prompt_tokens": self._num_prompt_tokens,
+            "completion_tokens": self._num_completion_tokens,
+            "total_tokens": self._num_prompt_tokens + self._num_completion_tokens,
+            "prompt_tokens_details": {"cached_tokens": sum(self._num_cached_tokens)},
+        }
+
+    def info(self) -> PyengineInfo:
+        return {"choices": [self._infos[choice] for choice in sorted(self._infos)]}
+
+    def _take(self, prompt: int, update: RequestUpdate) -> list[tuple[int, SequenceDelta]]:
+        self._num_cached_tokens[prompt] = update.num_cached_tokens
+        items = []
+        for delta in update.deltas:
+            if delta.error is not None:
+                raise delta.error
+            choice = prompt * self._n + delta.index
+            self._num_completion_tokens += len(delta.token_ids)
+            if delta.finish_reason is not None:
+                self._metrics.observe_finished(delta)
+                self._infos[choice] = {
+                    "index": choice,
+                    "seed": self._requests[prompt].seed + delta.index,
+                    "timings": None if delta.timings is None else asdict(delta.timings),
+                }
+            items.append((choice, delta))
+        return items

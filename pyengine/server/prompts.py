@@ -1,0 +1,106 @@
+"""From what clients send to token ids and back, without holding up the event loop."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+from aiohttp import web
+
+from pyengine.errors import InvalidRequestError
+from pyengine.server.context import ENGINE, TEXT_EXECUTOR
+from pyengine.server.protocol import Message
+from pyengine.text.chat_template import ChatTemplate, ChatTemplateError
+from pyengine.text.tokenizer import Tokenizer
+
+T = TypeVar("T")
+
+# Encoding runs at a few characters a microsecond: below this size the loop's wait is short, and a
+# hop to a thread would cost about as much.
+MAX_CHARS_ON_LOOP = 8192
+MAX_TOKENS_ON_LOOP = 2048
+
+
+@dataclass(frozen=True)
+class Prompt:
+    token_ids: list[int]
+    text: str | None  # None if it came as token ids
+
+
+async def encode_prompts(
+    app: web.Application, prompts: list[str] | list[list[int]]
+) -> list[Prompt]:
+    """Texts are encoded, token ids taken as they are: the engine checks them."""
+    return [
+        Prompt(await encode_text(app, prompt), prompt)
+        if isinstance(prompt, str)
+        else Prompt(prompt, text=None)
+        for prompt in prompts
+    ]
+
+
+async def encode_text(
+    app: web.Application, text: str, *, add_special_tokens: bool = True
+) -> list[int]:
+    tokenizer = app[ENGINE].tokenizer
+    encode = partial(tokenizer.encode, text, add_special_tokens=add_special_tokens)
+    return await _run(app, len(text) > MAX_CHARS_ON_LOOP, encode)
+
+
+async def decode_tokens(app: web.Application, token_ids: list[int]) -> str:
+    """Special tokens included.
+
+    Raises:
+        InvalidRequestError: an id isn't in the vocabulary.
+    """
+    tokenizer = app[ENGINE].tokenizer
+    if token_ids and not 0 <= min(token_ids) <= max(token_ids) < tokenizer.vocab_size:
+        raise InvalidRequestError(
+            f"tokens must be ids of the vocabulary, 0 to {tokenizer.vocab_size - 1}, "
+            f"got {min(token_ids)} to {max(token_ids)}",
+            "tokens",
+        )
+    decode = partial(tokenizer.decode, token_ids, skip_special_tokens=False)
+    return await _run(app, len(token_ids) > MAX_TOKENS_ON_LOOP, decode)
+
+
+async def encode_messages(
+    app: web.Application, messages: list[Message], *, add_generation_prompt: bool = True
+) -> Prompt:
+    """Messages through the model's chat template.
+
+    Raises:
+        InvalidRequestError: the model has no template, or the template refuses the messages.
+    """
+    template = app[ENGINE].chat_template
+    if template is None:
+        raise InvalidRequestError("the model has no chat template: use /v1/completions", "messages")
+    num_chars = sum(len(message.content) for message in messages)
+    encode = partial(
+        _encode_messages, app[ENGINE].tokenizer, template, messages, add_generation_prompt
+    )
+    try:
+        return await _run(app, num_chars > MAX_CHARS_ON_LOOP, encode)
+    except ChatTemplateError as error:
+        raise InvalidRequestError(f"messages: {error}", "messages") from error
+
+
+def _encode_messages(
+    tokenizer: Tokenizer,
+    template: ChatTemplate,
+    messages: list[Message],
+    add_generation_prompt: bool,
+) -> Prompt:
+    text = template.render(
+        [message.for_template() for message in messages],
+        add_generation_prompt=add_generation_prompt,
+    )
+    # The template has written the special tokens already.
+    return Prompt(tokenizer.encode(text, add_special_tokens=False), text)
+
+
+async def _run(app: web.Application, is_long: bool, work: Callable[[], T]) -> T:
+    if not is_long:
+        return work()
+    return await asyncio.get_running_loop().run_in_executor(app[TEXT_EXECUTOR], work)

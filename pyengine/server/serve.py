@@ -1,0 +1,102 @@
+"""Runs the server: from the port to the drain."""
+
+import asyncio
+import signal
+import socket
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from aiohttp import web
+
+from pyengine.engine import AsyncEngine
+from pyengine.server.app import create_app
+from pyengine.server.context import DRAINING
+from pyengine.server.options import ServerOptions
+
+# How long handlers may take, once the engine has stopped, to send what they still hold.
+LAST_WRITES_S = 5.0
+BACKLOG = 1024
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def bind(options: ServerOptions) -> socket.socket:
+    """Takes the port. Done before the model is loaded, so that a port in use is told at once.
+
+    Raises:
+        OSError: the address is in use, or not one of this machine.
+    """
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        options.host, options.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    sock = socket.socket(family, kind, protocol)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(address)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def make_runner(app: web.Application) -> web.AppRunner:
+    """A runner that cancels the handler of a client that goes away."""
+    return web.AppRunner(
+        app, handler_cancellation=True, access_log=None, shutdown_timeout=LAST_WRITES_S
+    )
+
+
+def run(
+    load_engine: Callable[[], AsyncEngine],
+    options: ServerOptions,
+    on_ready: Callable[[str], None],
+) -> int:
+    """Binds the port, loads the engine, serves until SIGTERM or SIGINT.
+
+    Args:
+        load_engine: makes the engine, which is started here.
+        on_ready: called with the server's URL once it answers.
+
+    Returns:
+        The exit status: 0, or 1 if the engine died.
+    """
+    with bind(options) as sock:
+        return asyncio.run(serve(load_engine(), options, sock, on_ready))
+
+
+async def serve(
+    engine: AsyncEngine,
+    options: ServerOptions,
+    sock: socket.socket,
+    on_ready: Callable[[str], None],
+) -> int:
+    """The part of `run` that lives on the event loop. At the signal newcomers are refused with 503
+    and running requests go on for `options.shutdown_timeout`; what then still runs fails."""
+    app = create_app(engine, options)
+    runner = make_runner(app)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in _STOP_SIGNALS:
+        loop.add_signal_handler(number, stop.set)  # a second signal changes nothing
+    try:
+        await runner.setup()
+        await web.SockSite(runner, sock, backlog=BACKLOG).start()
+        host, port = sock.getsockname()[:2]
+        on_ready(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
+        await _first_of(stop.wait(), engine.wait_died())
+        app[DRAINING].set()
+        await engine.shutdown(options.shutdown_timeout)
+    finally:
+        await runner.cleanup()
+        for number in _STOP_SIGNALS:
+            loop.remove_signal_handler(number)
+    return 0 if engine.error is None else 1
+
+
+async def _first_of(*waits: Coroutine[Any, Any, object]) -> None:
+    """Returns when one of `waits` has; cancels the others."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()

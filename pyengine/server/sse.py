@@ -1,0 +1,39 @@
+"""Server-sent events."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from aiohttp import web
+
+DONE = b"data: [DONE]\n\n"
+
+_HEADERS = {
+    "Content-Type": "text/event-stream; charset=utf-8",
+    "Cache-Control": "no-cache",
+    "X-Accel-Buffering": "no",  # asks nginx to pass events on at once
+}
+
+
+def encode_event(data: Mapping[str, Any]) -> bytes:
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    return b"data: %b\n\n" % text.encode()
+
+
+class EventStream:
+    """The events of one response. Its headers go out with the first, so that whatever fails before
+    can still be answered with a status."""
+
+    def __init__(self, request: web.Request) -> None:
+        self._request = request
+        self.response = web.StreamResponse(headers=_HEADERS)
+
+    @property
+    def is_started(self) -> bool:
+        return self.response.prepared
+
+    async def send(self, events: Sequence[bytes]) -> None:
+        """Sends events in one write."""
+        if not self.is_started:
+            await self.response.prepare(self._request)
+        await self.response.write(b"".join(events))

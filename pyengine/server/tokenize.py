@@ -1,0 +1,36 @@
+"""POST /tokenize and /detokenize."""
+
+from aiohttp import web
+
+from pyengine.server.context import ENGINE
+from pyengine.server.prompts import decode_tokens, encode_messages, encode_text
+from pyengine.server.protocol import DetokenizeBody, TokenizeBody, read_body
+from pyengine.server.respond import check_model
+
+
+async def tokenize(request: web.Request) -> web.Response:
+    body = await read_body(request, TokenizeBody)
+    check_model(request.app, body.model)
+    if body.messages is not None:
+        prompt = await encode_messages(
+            request.app, body.messages, add_generation_prompt=body.add_generation_prompt
+        )
+        token_ids = prompt.token_ids
+    else:
+        token_ids = await encode_text(
+            request.app, body.prompt or "", add_special_tokens=body.add_special_tokens
+        )
+    return web.json_response(
+        {
+            "tokens": token_ids,
+            "count": len(token_ids),
+            "max_model_len": request.app[ENGINE].max_model_len,
+        }
+    )
+
+
+async def detokenize(request: web.Request) -> web.Response:
+    body = await read_body(request, DetokenizeBody)
+    check_model(request.app, body.model)
+    text = await decode_tokens(request.app, body.tokens)
+    return web.json_response({"prompt": text})
