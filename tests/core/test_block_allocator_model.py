@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 import hypothesis.strategies as st
 import pytest
-
 from hypothesis import settings
 from hypothesis.stateful import (
     RuleBasedStateMachine,
