@@ -14,7 +14,8 @@ namespace pyengine {
 template <typename Body>
 void parallel_items(int64_t num_items, int64_t cost_per_item, const Body& body) {
   constexpr int64_t kMinCostPerThread = 16384;
-  const int64_t grain = std::max<int64_t>(1, kMinCostPerThread / std::max<int64_t>(1, cost_per_item));
+  const int64_t grain =
+      std::max<int64_t>(1, kMinCostPerThread / std::max<int64_t>(1, cost_per_item));
   torch::stable::parallel_for(0, num_items, grain, body);
 }
 
