@@ -11,6 +11,7 @@ from typing import NoReturn
 from pyengine import __version__
 from pyengine.cli import bench, chat, generate, pull, serve
 from pyengine.cli.options import UsageError
+from pyengine.errors import StepFailedError
 
 EXIT_FAILURE = 1
 EXIT_USAGE = 2
@@ -107,7 +108,7 @@ def _run(argv: Sequence[str]) -> int:
         return EXIT_USAGE
     except BrokenPipeError:
         raise
-    except (ValueError, OSError, ImportError) as error:
+    except (ValueError, OSError, ImportError, StepFailedError) as error:
         print(f"pyengine: error: {error}", file=sys.stderr)
         return EXIT_FAILURE
     return status

@@ -10,7 +10,7 @@ import pytest
 import pyengine
 from pyengine.cli import main
 from pyengine.cli.main import COMMANDS
-from pyengine.errors import ModelLoadError
+from pyengine.errors import ModelLoadError, StepFailedError
 from tests.cli.fakes import FakeLLM
 
 
@@ -106,6 +106,7 @@ def test_a_value_out_of_range_is_one_line_and_status_2(
         ValueError("max_model_len must be at most 64, got 65"),
         OSError("disk full"),
         ImportError("pyengine's operator library is not built"),
+        StepFailedError("step 3 failed"),
     ],
 )
 def test_what_goes_wrong_at_run_time_is_one_line_and_status_1(

@@ -43,17 +43,13 @@ class Harness:
             "max_num_batched_tokens": 32,
             "enable_prefix_caching": False,
         } | options
-        self.engine = Engine(
-            loaded or tiny_model(), EngineConfig(model="tiny", **options), faults
-        )
+        self.engine = Engine(loaded or tiny_model(), EngineConfig(model="tiny", **options), faults)
         self.batches: list[ScheduledBatch] = []
         self.outputs: dict[str, RequestOutput] = {}
         self.sequences: dict[str, list[Sequence]] = {}
         self._record_plans()
 
-    def add(
-        self, prompt: list[int], params: SamplingParams = GREEDY, *, priority: int = 0
-    ) -> str:
+    def add(self, prompt: list[int], params: SamplingParams = GREEDY, *, priority: int = 0) -> str:
         """Queues a request; returns its id: "r0", "r1", ..."""
         request_id = f"r{len(self.outputs)}"
         request = self.engine.new_request(request_id, prompt, params, priority=priority)

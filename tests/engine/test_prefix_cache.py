@@ -50,9 +50,7 @@ def test_colliding_hashes_do_no_harm(monkeypatch):
 
 
 def test_blocks_that_a_resume_finds_of_its_own_are_no_cache_hit():
-    harness = Harness(
-        FaultInjection(preempt_at_steps=frozenset({6})), enable_prefix_caching=True
-    )
+    harness = Harness(FaultInjection(preempt_at_steps=frozenset({6})), enable_prefix_caching=True)
     harness.add(prompt_of(10), greedy(12))
     harness.run()
     assert harness.num_preemptions == 1

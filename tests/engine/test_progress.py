@@ -192,9 +192,7 @@ def test_random_traffic_always_ends_right(data):
         request_id = harness.add(prompt, greedy(max_tokens))
         kept[request_id] = (prompt, max_tokens)
         for _ in range(data.draw(st.integers(0, 4), "steps")):
-            oldest = min(
-                harness.engine._scheduler.running, key=lambda s: s.order, default=None
-            )
+            oldest = min(harness.engine._scheduler.running, key=lambda s: s.order, default=None)
             computed = oldest and oldest.num_computed_tokens
             harness.step()
             if oldest is not None:

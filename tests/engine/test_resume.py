@@ -139,9 +139,7 @@ def test_a_seeded_request_preempted_in_mid_prefill_draws_the_same_tokens():
 def test_a_resume_that_the_prefix_cache_covers_still_feeds_a_token():
     prompt = prompt_of(8)
     # Preempted with 12 tokens, a multiple of the block size, and nobody takes the blocks.
-    harness = Harness(
-        FaultInjection(preempt_at_steps=frozenset({5})), enable_prefix_caching=True
-    )
+    harness = Harness(FaultInjection(preempt_at_steps=frozenset({5})), enable_prefix_caching=True)
     harness.add(prompt, greedy(12))
     harness.run()
     # Computed were 11 tokens, two full blocks of them.
@@ -285,9 +283,7 @@ def test_a_victim_aborted_just_after_its_last_token_stays_gone():
 
 def test_cold_cached_resumed_and_uncached_runs_agree():
     prompt = prompt_of(12)
-    harness = Harness(
-        FaultInjection(preempt_at_steps=frozenset({30})), enable_prefix_caching=True
-    )
+    harness = Harness(FaultInjection(preempt_at_steps=frozenset({30})), enable_prefix_caching=True)
     for _ in range(3):
         harness.add(prompt, greedy(12))
         harness.run()

@@ -1,0 +1,60 @@
+"""What `pyengine serve` hands to the server, and what it prints."""
+
+import json
+import shlex
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pyengine.cli import main
+from pyengine.server import serve as server
+from pyengine.server.options import ServerOptions
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> list[ServerOptions]:
+    """The options of every server that was run; it is ready at once."""
+    made: list[ServerOptions] = []
+
+    def run(
+        load_engine: Callable[[], Any], options: ServerOptions, on_ready: Callable[[str], None]
+    ) -> int:
+        made.append(options)
+        on_ready("http://127.0.0.1:8000")
+        return 0
+
+    monkeypatch.setattr(server, "run", run)
+    return made
+
+
+def test_the_model_is_served_under_the_name_it_was_given_by(served: list[ServerOptions]) -> None:
+    assert main(["serve", "org/name", "--port", "81"]) == 0
+    assert served == [ServerOptions(served_model_names=("org/name",), port=81)]
+
+
+def test_the_model_may_have_other_names(served: list[ServerOptions]) -> None:
+    argv = ["serve", "--served-model-name", "a", "--served-model-name", "b", "org/name"]
+    assert main(argv) == 0
+    assert served[0].served_model_names == ("a", "b")
+
+
+def test_the_printed_curl_line_is_a_chat_request_that_a_shell_can_read(
+    served: list[ServerOptions], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["serve", "it's"]) == 0
+    [line] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("curl ")]
+    words = shlex.split(line)
+    assert words[1] == "http://127.0.0.1:8000/v1/chat/completions"
+    body = json.loads(words[words.index("-d") + 1])
+    assert body["model"] == "it's"
+    assert body["messages"][0]["role"] == "user"
+
+
+def test_a_model_that_is_not_there_ends_with_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["serve", "./missing.gguf", "--port", "0"]) == 1
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("pyengine: error: ")
+    assert "missing.gguf" in line
