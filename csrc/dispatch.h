@@ -6,6 +6,9 @@
 
 namespace pyengine {
 
+// The largest head size of the attention kernels.
+constexpr int64_t kMaxHeadSize = 256;
+
 // Storage of a bfloat16: the upper half of a float32.
 struct bfloat16 {
   uint16_t bits;

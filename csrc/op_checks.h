@@ -2,13 +2,16 @@
 // the same inputs in the same words: the argument's name, what was expected, what came.
 #pragma once
 
+#include <cmath>
+#include <initializer_list>
 #include <string>
-
-#include "ggml_types.h"
 
 #include <torch/csrc/stable/tensor.h>
 #include <torch/headeronly/core/ScalarType.h>
 #include <torch/headeronly/util/Exception.h>
+
+#include "dispatch.h"
+#include "ggml_types.h"
 
 namespace pyengine {
 
@@ -57,6 +60,117 @@ inline void check_logits(const Tensor& t) {
   check_dtype(t, "logits", ScalarType::Float);
   check_contiguous(t, "logits");
   STD_TORCH_CHECK(t.size(1) > 0, "logits must have a vocabulary, got shape ", shape_of(t));
+}
+
+inline void check_same_dtype(const Tensor& t, const char* name, const Tensor& other,
+                             const char* other_name) {
+  STD_TORCH_CHECK(t.scalar_type() == other.scalar_type(), name, " must have the dtype of ",
+                  other_name, ", ", torch::headeronly::toString(other.scalar_type()), ", got ",
+                  torch::headeronly::toString(t.scalar_type()));
+}
+
+inline void check_shape(const Tensor& t, const char* name, std::initializer_list<int64_t> shape) {
+  bool same = t.dim() == static_cast<int64_t>(shape.size());
+  std::string expected;
+  int64_t i = 0;
+  for (const int64_t size : shape) {
+    same = same && t.size(i) == size;
+    expected += (i++ ? ", " : "") + std::to_string(size);
+  }
+  STD_TORCH_CHECK(same, name, " must have shape [", expected, "], got ", shape_of(t));
+}
+
+// [T, heads, D], any stride from token to token: a view of one product of all projections.
+inline void check_heads(const Tensor& t, const char* name) {
+  check_dim(t, name, 3);
+  STD_TORCH_CHECK(t.numel() == 0 || (t.stride(2) == 1 && t.stride(1) == t.size(2)), name,
+                  " must be contiguous in its last two dimensions, got strides [", t.stride(0),
+                  ", ", t.stride(1), ", ", t.stride(2), "]");
+}
+
+// key_cache and value_cache [B, K, P, D] of the queries' dtype and head size.
+inline void check_caches(const Tensor& query, const Tensor& key_cache, const Tensor& value_cache) {
+  check_dim(key_cache, "key_cache", 4);
+  check_same_dtype(key_cache, "key_cache", query, "query");
+  STD_TORCH_CHECK(key_cache.size(3) == query.size(2), "key_cache must have query's head size ",
+                  query.size(2), " last, got shape ", shape_of(key_cache));
+  STD_TORCH_CHECK(key_cache.size(2) > 0,
+                  "key_cache must have a block size of at least 1, got shape ",
+                  shape_of(key_cache));
+  check_contiguous(key_cache, "key_cache");
+  check_same_dtype(value_cache, "value_cache", query, "query");
+  check_shape(value_cache, "value_cache",
+              {key_cache.size(0), key_cache.size(1), key_cache.size(2), key_cache.size(3)});
+  check_contiguous(value_cache, "value_cache");
+}
+
+inline void check_rms_norm(const Tensor& x, const Tensor& weight, double eps) {
+  check_dim(x, "x", 2);
+  check_activation_dtype(x, "x");
+  check_contiguous(x, "x");
+  check_same_dtype(weight, "weight", x, "x");
+  check_shape(weight, "weight", {x.size(1)});
+  check_contiguous(weight, "weight");
+  STD_TORCH_CHECK(eps >= 0, "eps must not be negative, got ", eps);
+}
+
+inline void check_fused_add_rms_norm_(const Tensor& x, const Tensor& residual, const Tensor& weight,
+                                      double eps) {
+  check_rms_norm(x, weight, eps);
+  check_same_dtype(residual, "residual", x, "x");
+  check_shape(residual, "residual", {x.size(0), x.size(1)});
+  check_contiguous(residual, "residual");
+}
+
+inline void check_rope_and_cache(const Tensor& query, const Tensor& key, const Tensor& value,
+                                 const Tensor& positions, const Tensor& cos_sin,
+                                 const Tensor& key_cache, const Tensor& value_cache,
+                                 const Tensor& slot_mapping) {
+  check_heads(query, "query");
+  check_activation_dtype(query, "query");
+  check_caches(query, key_cache, value_cache);
+  const int64_t num_tokens = query.size(0), head_size = query.size(2);
+  check_heads(key, "key");
+  check_same_dtype(key, "key", query, "query");
+  check_shape(key, "key", {num_tokens, key_cache.size(1), head_size});
+  check_heads(value, "value");
+  check_same_dtype(value, "value", query, "query");
+  check_shape(value, "value", {num_tokens, key_cache.size(1), head_size});
+  check_vector(positions, "positions", ScalarType::Long, num_tokens);
+  check_vector(slot_mapping, "slot_mapping", ScalarType::Long, num_tokens);
+  check_dim(cos_sin, "cos_sin", 2);
+  check_dtype(cos_sin, "cos_sin", ScalarType::Float);
+  check_contiguous(cos_sin, "cos_sin");
+  STD_TORCH_CHECK(cos_sin.size(1) % 2 == 0 && cos_sin.size(1) <= head_size,
+                  "cos_sin must have an even last dimension of at most the head size ", head_size,
+                  ", got shape ", shape_of(cos_sin));
+}
+
+inline void check_paged_attention(const Tensor& query, const Tensor& key_cache,
+                                  const Tensor& value_cache, const Tensor& block_tables,
+                                  const Tensor& query_start_loc, const Tensor& seq_lens,
+                                  double scale, int64_t sliding_window, double soft_cap) {
+  check_heads(query, "query");
+  check_activation_dtype(query, "query");
+  check_caches(query, key_cache, value_cache);
+  STD_TORCH_CHECK(1 <= query.size(2) && query.size(2) <= kMaxHeadSize,
+                  "query must have a head size of 1 to ", kMaxHeadSize, ", got shape ",
+                  shape_of(query));
+  STD_TORCH_CHECK(key_cache.size(1) > 0 && query.size(1) % key_cache.size(1) == 0,
+                  "query must have a multiple of key_cache's ", key_cache.size(1),
+                  " heads, got shape ", shape_of(query));
+  check_dim(seq_lens, "seq_lens", 1);
+  const int64_t num_seqs = seq_lens.size(0);
+  check_vector(seq_lens, "seq_lens", ScalarType::Int, num_seqs);
+  check_vector(query_start_loc, "query_start_loc", ScalarType::Int, num_seqs + 1);
+  check_dim(block_tables, "block_tables", 2);
+  check_dtype(block_tables, "block_tables", ScalarType::Int);
+  check_shape(block_tables, "block_tables", {num_seqs, block_tables.size(1)});
+  check_contiguous(block_tables, "block_tables");
+  STD_TORCH_CHECK(std::isfinite(scale), "scale must be finite, got ", scale);
+  STD_TORCH_CHECK(sliding_window >= 0, "sliding_window must not be negative, got ", sliding_window);
+  STD_TORCH_CHECK(soft_cap >= 0 && std::isfinite(soft_cap),
+                  "soft_cap must be finite and not negative, got ", soft_cap);
 }
 
 inline void check_silu_and_mul(const Tensor& x) {

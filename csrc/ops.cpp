@@ -5,6 +5,15 @@
 
 STABLE_TORCH_LIBRARY(pyengine, m) {
   m.def("isa_name() -> str");
+  m.def("rms_norm(Tensor x, Tensor weight, float eps) -> Tensor");
+  m.def("fused_add_rms_norm_(Tensor(a!) x, Tensor(b!) residual, Tensor weight, float eps) -> ()");
+  m.def(
+      "rope_and_cache(Tensor(a!) query, Tensor key, Tensor value, Tensor positions, "
+      "Tensor cos_sin, Tensor(b!) key_cache, Tensor(c!) value_cache, Tensor slot_mapping) -> ()");
+  m.def(
+      "paged_attention(Tensor query, Tensor key_cache, Tensor value_cache, Tensor block_tables, "
+      "Tensor query_start_loc, Tensor seq_lens, float scale, int sliding_window, "
+      "float soft_cap) -> Tensor");
   m.def("silu_and_mul(Tensor x) -> Tensor");
   m.def(
       "gather_logits(Tensor hidden, Tensor query_start_loc, Tensor num_logits, int num_rows) -> "

@@ -17,6 +17,29 @@ namespace pyengine {
 
 using torch::stable::Tensor;
 
+// x [T, N], weight [N], float32 or bfloat16 -> [T, N]: x / sqrt(mean(x^2) + eps) * weight.
+Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps);
+
+// x, residual [T, N], weight [N]: residual += x, then x = rms_norm(residual), both in place.
+void fused_add_rms_norm_(const Tensor& x, const Tensor& residual, const Tensor& weight, double eps);
+
+// query [T, H, D] is rotated in place; key (rotated) and value [T, K, D] are written to the slots
+// (block * P + offset; -1 writes nothing) of key_cache and value_cache [B, K, P, D]. positions,
+// slot_mapping [T] int64; cos_sin [max_position, rotary_dim] float32, a row is [cos | sin].
+void rope_and_cache(const Tensor& query, const Tensor& key, const Tensor& value,
+                    const Tensor& positions, const Tensor& cos_sin, const Tensor& key_cache,
+                    const Tensor& value_cache, const Tensor& slot_mapping);
+
+// Causal attention of query [T, H, D] over the keys and values in the cache [B, K, P, D] ->
+// [T, H, D]. block_tables [S, max_blocks], query_start_loc [S + 1], seq_lens [S] int32. Query i of
+// sequence s stands at position seq_lens[s] - query_len + i; it sees keys at up to its own
+// position, the last sliding_window of them when that isn't 0. soft_cap c > 0 turns a score x into
+// c * tanh(x / c).
+Tensor paged_attention(const Tensor& query, const Tensor& key_cache, const Tensor& value_cache,
+                       const Tensor& block_tables, const Tensor& query_start_loc,
+                       const Tensor& seq_lens, double scale, int64_t sliding_window,
+                       double soft_cap);
+
 // x [T, 2N] float32 or bfloat16 -> [T, N]: silu(x[:, :N]) * x[:, N:].
 Tensor silu_and_mul(const Tensor& x);
 

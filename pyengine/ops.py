@@ -14,6 +14,121 @@ load_ops()
 _ops = torch.ops.pyengine
 
 
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """x / sqrt(mean(x^2) + eps) * weight for x [T, N], weight [N], in float32 -> [T, N]."""
+    return _ops.rms_norm(x, weight, eps)
+
+
+@torch.library.register_fake("pyengine::rms_norm")
+def _(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    return torch.empty_like(x)
+
+
+def fused_add_rms_norm_(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> None:
+    """residual += x [T, N], then x = rms_norm(residual, weight, eps), both in place."""
+    _ops.fused_add_rms_norm_(x, residual, weight, eps)
+
+
+@torch.library.register_fake("pyengine::fused_add_rms_norm_")
+def _(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> None:
+    return None
+
+
+def rope_and_cache(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    positions: Tensor,
+    cos_sin: Tensor,
+    key_cache: Tensor,
+    value_cache: Tensor,
+    slot_mapping: Tensor,
+) -> None:
+    """Rotates query [T, H, D] in place; writes rotated key and value [T, K, D] into the cache.
+
+    The rotation is the half-split one (GPT-NeoX, Hugging Face) of the first `rotary_dim` elements
+    of each head. Token t goes to slot slot_mapping[t] = block * P + offset; slot -1 is not written.
+
+    Args:
+        query, key, value: contiguous in their last two dimensions, any stride between tokens.
+        positions: [T] int64, in [0, max_position).
+        cos_sin: [max_position, rotary_dim] float32; a row is [cos | sin], each rotary_dim / 2.
+        key_cache, value_cache: [B, K, P, D], of the query's dtype; mutated.
+        slot_mapping: [T] int64, in [-1, B * P).
+    """
+    _ops.rope_and_cache(query, key, value, positions, cos_sin, key_cache, value_cache, slot_mapping)
+
+
+@torch.library.register_fake("pyengine::rope_and_cache")
+def _(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    positions: Tensor,
+    cos_sin: Tensor,
+    key_cache: Tensor,
+    value_cache: Tensor,
+    slot_mapping: Tensor,
+) -> None:
+    return None
+
+
+def paged_attention(
+    query: Tensor,
+    key_cache: Tensor,
+    value_cache: Tensor,
+    block_tables: Tensor,
+    query_start_loc: Tensor,
+    seq_lens: Tensor,
+    scale: float,
+    sliding_window: int = 0,
+    soft_cap: float = 0.0,
+) -> Tensor:
+    """Causal attention of query [T, H, D] over cached keys and values -> [T, H, D], contiguous.
+
+    One call serves any mix of prefill chunks, decodes and resumed sequences. Query i of sequence s
+    stands at position p = seq_lens[s] - query_len + i and sees keys (p - sliding_window, p], or
+    [0, p] if sliding_window is 0. Query head h reads key/value head h // (H / K). A row's result
+    depends, to the bit, on its own query and context only: not on the block size, the physical
+    blocks, its batch mates, the chunking or the thread count.
+
+    Args:
+        query: contiguous in its last two dimensions, any stride between tokens; D up to 256.
+        key_cache, value_cache: [B, K, P, D], of the query's dtype.
+        block_tables: [S, max_blocks] int32; entries that no query sees are not read.
+        query_start_loc: [S + 1] int32, offsets of the sequences in the flat batch.
+        seq_lens: [S] int32, context lengths with this step's tokens.
+        scale: factor of the scores q . k.
+        soft_cap: c > 0 turns a scaled score x into c * tanh(x / c); 0 leaves it.
+    """
+    return _ops.paged_attention(
+        query,
+        key_cache,
+        value_cache,
+        block_tables,
+        query_start_loc,
+        seq_lens,
+        scale,
+        sliding_window,
+        soft_cap,
+    )
+
+
+@torch.library.register_fake("pyengine::paged_attention")
+def _(
+    query: Tensor,
+    key_cache: Tensor,
+    value_cache: Tensor,
+    block_tables: Tensor,
+    query_start_loc: Tensor,
+    seq_lens: Tensor,
+    scale: float,
+    sliding_window: int,
+    soft_cap: float,
+) -> Tensor:
+    return query.new_empty(query.shape)
+
+
 def silu_and_mul(x: Tensor) -> Tensor:
     """silu(x[:, :N]) * x[:, N:] for x [T, 2N], float32 or bfloat16 -> [T, N]."""
     return _ops.silu_and_mul(x)

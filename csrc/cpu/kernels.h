@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "../dispatch.h"
+#include "attention_plan.h"
 
 namespace pyengine {
 
@@ -14,6 +15,51 @@ struct SiluAndMulArgs {
   const T* x;  // [rows, 2 * size]
   T* out;      // [rows, size]
   int64_t size;
+};
+
+template <typename T>
+struct RmsNormArgs {
+  const T* x;       // [rows, size]
+  const T* weight;  // [size]
+  T* out;           // [rows, size]
+  int64_t size;
+  float eps;
+};
+
+template <typename T>
+struct FusedAddRmsNormArgs {
+  T* x;             // [rows, size], becomes the norm
+  T* residual;      // [rows, size], becomes the sum
+  const T* weight;  // [size]
+  int64_t size;
+  float eps;
+};
+
+template <typename T>
+struct RopeAndCacheArgs {
+  T* query;                     // [tokens, num_heads, head_size], rotated in place
+  const T* key;                 // [tokens, num_kv_heads, head_size]
+  const T* value;               // [tokens, num_kv_heads, head_size]
+  const int64_t* positions;     // [tokens]
+  const float* cos_sin;         // [max_position, rotary_dim], rows of [cos | sin]
+  T* key_cache;                 // [blocks, num_kv_heads, block_size, head_size]
+  T* value_cache;               // [blocks, num_kv_heads, block_size, head_size]
+  const int64_t* slot_mapping;  // [tokens], block * block_size + offset or -1
+  int64_t query_stride, key_stride, value_stride;  // elements from token to token
+  int64_t num_heads, num_kv_heads, head_size, rotary_dim, block_size;
+};
+
+template <typename T>
+struct AttentionArgs {
+  const T* query;               // [tokens, num_heads, head_size]
+  const T* key_cache;           // [blocks, num_kv_heads, block_size, head_size]
+  const T* value_cache;         // [blocks, num_kv_heads, block_size, head_size]
+  T* out;                       // [tokens, num_heads, head_size]
+  const int32_t* block_tables;  // [seqs, max_blocks]
+  int64_t query_stride;         // elements from token to token
+  int64_t max_blocks, block_size, num_heads, num_kv_heads, head_size;
+  int64_t sliding_window;  // 0: none
+  float scale, soft_cap;   // 0: none
 };
 
 template <typename T>
@@ -40,6 +86,13 @@ struct SoftmaxArgs {
 // Kernels that exist for each activation type T.
 template <typename T>
 struct TypedKernels {
+  void (*rms_norm)(const RmsNormArgs<T>&, int64_t begin_row, int64_t end_row);
+  void (*fused_add_rms_norm)(const FusedAddRmsNormArgs<T>&, int64_t begin_row, int64_t end_row);
+  void (*rope_and_cache)(const RopeAndCacheArgs<T>&, int64_t begin_token, int64_t end_token);
+  // scratch: attention_scratch_size floats; partials: plan.partial_size floats.
+  void (*attend)(const AttentionArgs<T>&, const AttentionItem&, float* scratch, float* partials);
+  void (*merge_attention)(const AttentionArgs<T>&, const AttentionItem&, float* scratch,
+                          float* partials);
   void (*silu_and_mul)(const SiluAndMulArgs<T>&, int64_t begin_row, int64_t end_row);
   void (*dequantize)(const DequantizeArgs<T>&, int64_t begin_row, int64_t end_row);
 };

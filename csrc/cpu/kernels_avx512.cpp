@@ -3,7 +3,11 @@
 // Headers of the standard library come before the pragma: an inline function of theirs compiled
 // with AVX-512 could be the copy that the linker keeps for everybody.
 #if defined(__x86_64__)
+// g++ 12 finds its own _mm512_undefined_ps() uninitialized.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wuninitialized"
 #include <immintrin.h>
+#pragma GCC diagnostic pop
 
 #include <algorithm>
 #include <cmath>

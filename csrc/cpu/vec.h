@@ -8,6 +8,8 @@
 //   load_n, store_n   the first n < kVecSize elements; lanes past n read as 0 and are not written
 //   fma(a, b, c)      a * b + c, rounded once
 //   exp               within 2 ulp over the range of float, 0 below it
+//   tanh              within 4 ulp
+//   transpose         kVecSize vectors as the rows of a square
 //   sum, max_of       horizontal, in an order fixed by the lane, never by the data
 //
 // A row's arithmetic must not depend on where the row lies, so a tail goes through load_n and
@@ -55,6 +57,30 @@ inline Vec round(Vec a) { return {_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEARES
 inline Vec scale_by_power(Vec a, Vec n) { return {_mm512_scalef_ps(a.v, n.v)}; }
 inline float sum(Vec a) { return _mm512_reduce_add_ps(a.v); }
 inline float max_of(Vec a) { return _mm512_reduce_max_ps(a.v); }
+inline void transpose(Vec (&rows)[kVecSize]) {
+  __m512 a[kVecSize], b[kVecSize];
+  for (int i = 0; i < 16; i += 2) {  // pairs of rows
+    a[i] = _mm512_unpacklo_ps(rows[i].v, rows[i + 1].v);
+    a[i + 1] = _mm512_unpackhi_ps(rows[i].v, rows[i + 1].v);
+  }
+  for (int i = 0; i < 16; i += 4) {  // fours
+    for (int j = 0; j < 2; ++j) {
+      const __m512d low = _mm512_castps_pd(a[i + j]), high = _mm512_castps_pd(a[i + j + 2]);
+      b[i + 2 * j] = _mm512_castpd_ps(_mm512_unpacklo_pd(low, high));
+      b[i + 2 * j + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(low, high));
+    }
+  }
+  for (int i = 0; i < 16; i += 8) {  // eights
+    for (int j = 0; j < 4; ++j) {
+      a[i + j] = _mm512_shuffle_f32x4(b[i + j], b[i + j + 4], 0x88);
+      a[i + j + 4] = _mm512_shuffle_f32x4(b[i + j], b[i + j + 4], 0xdd);
+    }
+  }
+  for (int j = 0; j < 8; ++j) {
+    rows[j].v = _mm512_shuffle_f32x4(a[j], a[j + 8], 0x88);
+    rows[j + 8].v = _mm512_shuffle_f32x4(a[j], a[j + 8], 0xdd);
+  }
+}
 
 #elif defined(PYENGINE_VEC_AVX2)
 
@@ -129,6 +155,24 @@ inline float max_of(Vec a) {
   const __m128 four = _mm_max_ps(_mm256_castps256_ps128(a.v), _mm256_extractf128_ps(a.v, 1));
   const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
   return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+}
+inline void transpose(Vec (&rows)[kVecSize]) {
+  __m256 a[kVecSize], b[kVecSize];
+  for (int i = 0; i < 8; i += 2) {  // pairs of rows
+    a[i] = _mm256_unpacklo_ps(rows[i].v, rows[i + 1].v);
+    a[i + 1] = _mm256_unpackhi_ps(rows[i].v, rows[i + 1].v);
+  }
+  for (int i = 0; i < 8; i += 4) {  // fours
+    for (int j = 0; j < 2; ++j) {
+      const __m256d low = _mm256_castps_pd(a[i + j]), high = _mm256_castps_pd(a[i + j + 2]);
+      b[i + 2 * j] = _mm256_castpd_ps(_mm256_unpacklo_pd(low, high));
+      b[i + 2 * j + 1] = _mm256_castpd_ps(_mm256_unpackhi_pd(low, high));
+    }
+  }
+  for (int j = 0; j < 4; ++j) {
+    rows[j].v = _mm256_permute2f128_ps(b[j], b[j + 4], 0x20);
+    rows[j + 4].v = _mm256_permute2f128_ps(b[j], b[j + 4], 0x31);
+  }
 }
 
 #else  // portable: eight lanes in an array, for the compiler's own vectors
@@ -213,13 +257,23 @@ inline float max_of(Vec a) {
   for (int64_t i = 1; i < kVecSize; ++i) m = a.v[i] > m ? a.v[i] : m;
   return m;
 }
+inline void transpose(Vec (&rows)[kVecSize]) {
+  for (int64_t i = 0; i < kVecSize; ++i) {
+    for (int64_t j = 0; j < i; ++j) {
+      const float x = rows[i].v[j];
+      rows[i].v[j] = rows[j].v[i];
+      rows[j].v[i] = x;
+    }
+  }
+}
 
 #endif
 
 // exp(x) = 2^n * exp(r) with n = round(x / ln 2): a polynomial of degree 7 for exp(r) on
 // [-ln2/2, ln2/2], ln 2 split in two so that r is exact (Cody and Waite 1980).
 inline Vec exp(Vec x) {
-  const Vec clamped = min(max(x, broadcast(-104.0f)), broadcast(89.0f));
+  // max and min return their second argument when one is NaN: a NaN stays one.
+  const Vec clamped = min(broadcast(89.0f), max(broadcast(-104.0f), x));
   const Vec n = round(clamped * broadcast(1.44269504f));
   Vec r = fma(n, broadcast(-0.693359375f), clamped);
   r = fma(n, broadcast(2.12194440e-4f), r);
@@ -232,4 +286,23 @@ inline Vec exp(Vec x) {
   p = fma(p, r, broadcast(1.0f));
   p = fma(p, r, broadcast(1.0f));
   return scale_by_power(p, n);
+}
+
+// tanh(x) = u / (u + 2) with u = exp(2x) - 1, and u = 2^n * (exp(r) - 1) + (2^n - 1), n and r as in
+// exp, so that nothing cancels near 0. Beyond 10 the result is 1 to the last bit.
+inline Vec tanh(Vec x) {
+  const Vec doubled = min(broadcast(20.0f), max(broadcast(-20.0f), x + x));
+  const Vec n = round(doubled * broadcast(1.44269504f));
+  Vec r = fma(n, broadcast(-0.693359375f), doubled);
+  r = fma(n, broadcast(2.12194440e-4f), r);
+  Vec p = broadcast(1.98412698e-4f);
+  p = fma(p, r, broadcast(1.38888889e-3f));
+  p = fma(p, r, broadcast(8.33333333e-3f));
+  p = fma(p, r, broadcast(4.16666667e-2f));
+  p = fma(p, r, broadcast(1.66666667e-1f));
+  p = fma(p, r, broadcast(0.5f));
+  p = fma(p * r, r, r);
+  const Vec one = broadcast(1.0f), power = scale_by_power(one, n);
+  const Vec u = fma(p, power, power - one);
+  return u / (u + broadcast(2.0f));
 }

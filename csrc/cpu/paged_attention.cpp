@@ -1,0 +1,86 @@
+#include "../op_checks.h"
+#include "../ops.h"
+#include "isa.h"
+#include "parallel.h"
+#include "tensor_data.h"
+#include "value_checks.h"
+
+#include <torch/csrc/stable/library.h>
+
+namespace pyengine {
+namespace {
+
+Tensor new_floats(const Tensor& like, int64_t size) {
+  return torch::stable::new_empty(like, {size}, ScalarType::Float);
+}
+
+}  // namespace
+
+Tensor paged_attention(const Tensor& query, const Tensor& key_cache, const Tensor& value_cache,
+                       const Tensor& block_tables, const Tensor& query_start_loc,
+                       const Tensor& seq_lens, double scale, int64_t sliding_window,
+                       double soft_cap) {
+  check_paged_attention(query, key_cache, value_cache, block_tables, query_start_loc, seq_lens,
+                        scale, sliding_window, soft_cap);
+  const AttentionShape shape{
+      .num_heads = query.size(1),
+      .num_kv_heads = key_cache.size(1),
+      .head_size = query.size(2),
+      .sliding_window = sliding_window,
+      .query_start_loc = data<int32_t>(query_start_loc),
+      .seq_lens = data<int32_t>(seq_lens),
+      .num_seqs = seq_lens.size(0),
+  };
+  check_offsets("query_start_loc", shape.query_start_loc, shape.num_seqs, query.size(0));
+  STD_TORCH_CHECK(shape.query_start_loc[shape.num_seqs] == query.size(0),
+                  "query_start_loc must end at the ", query.size(0), " tokens of query, got ",
+                  shape.query_start_loc[shape.num_seqs]);
+  check_contexts(shape, data<int32_t>(block_tables), block_tables.size(1), key_cache.size(0),
+                 key_cache.size(2));
+  const int64_t num_threads = torch::stable::get_num_threads();
+  const AttentionPlan plan = plan_attention(shape, num_threads);
+  const int64_t num_workers = workers_for(plan.cost);
+  const int64_t scratch_size = attention_scratch_size(shape);
+  const Tensor scratch = new_floats(query, num_workers * scratch_size + plan.partial_size);
+  float* const worker_scratch = mutable_data<float>(scratch);
+  float* const partials = worker_scratch + num_workers * scratch_size;
+
+  Tensor out = torch::stable::new_empty(query, {query.size(0), query.size(1), query.size(2)});
+  dispatch_activation(query.scalar_type(), [&](auto type) {
+    using T = decltype(type);
+    const AttentionArgs<T> args{
+        .query = data<T>(query),
+        .key_cache = data<T>(key_cache),
+        .value_cache = data<T>(value_cache),
+        .out = mutable_data<T>(out),
+        .block_tables = data<int32_t>(block_tables),
+        .query_stride = query.stride(0),
+        .max_blocks = block_tables.size(1),
+        .block_size = key_cache.size(2),
+        .num_heads = shape.num_heads,
+        .num_kv_heads = shape.num_kv_heads,
+        .head_size = shape.head_size,
+        .sliding_window = sliding_window,
+        .scale = static_cast<float>(scale),
+        .soft_cap = static_cast<float>(soft_cap),
+    };
+    const auto& kernel = kernels().typed<T>();
+    parallel_dynamic(static_cast<int64_t>(plan.items.size()), num_workers,
+                     [&](int64_t item, int64_t worker) {
+                       kernel.attend(args, plan.items[static_cast<size_t>(item)],
+                                     worker_scratch + worker * scratch_size, partials);
+                     });
+    parallel_dynamic(static_cast<int64_t>(plan.merges.size()), num_workers,
+                     [&](int64_t item, int64_t worker) {
+                       kernel.merge_attention(args, plan.merges[static_cast<size_t>(item)],
+                                              worker_scratch + worker * scratch_size, partials);
+                     });
+  });
+  return out;
+}
+
+}  // namespace pyengine
+
+STABLE_TORCH_LIBRARY_IMPL(pyengine, CPU, m) {
+  m.impl("paged_attention", TORCH_BOX(&pyengine::paged_attention));
+}

@@ -1,0 +1,108 @@
+// What a 32-bit lane of a tile holds, and how two tiles are multiplied. Included by
+// kernel_table.inc inside a namespace, after vec.h.
+//
+// A tile is an array of lanes, kWidth elements each: one float32, or, where the processor has a dot
+// product of bfloat16 pairs, two bfloat16 that are neighbours along the dimension that the product
+// sums over. Lanes travel in a Vec as bits.
+
+template <typename T>
+struct TileLanes {
+  static constexpr int64_t kWidth = 1;
+  // The first n <= kVecSize * kWidth elements at p, as lanes; zeros after them.
+  static Vec load_lanes(const T* p, int64_t n) { return n >= kVecSize ? load(p) : load_n(p, n); }
+  // Lane i holds rows[0][i], ..., rows[kWidth - 1][i], for i < n <= kVecSize.
+  static Vec interleave(const T* const* rows, int64_t n) { return load_lanes(rows[0], n); }
+  // Stores kVecSize elements, rounded to what a lane holds, and returns them as rounded.
+  static Vec store_rounded(float* tile, int64_t i, Vec x) {
+    store(tile + i, x);
+    return x;
+  }
+  // The lanes of x with element `keep` (0 .. kWidth - 1) of each as it is, and 0 for the others.
+  static Vec keep_element(Vec x, int64_t /*keep*/) { return x; }
+  // c + the sum of a * b over the elements of a lane.
+  static Vec dot(Vec a, Vec b, Vec c) { return fma(a, b, c); }
+};
+
+#if defined(PYENGINE_VEC_AVX512)
+template <>
+struct TileLanes<bfloat16> {
+  static constexpr int64_t kWidth = 2;
+  static Vec load_lanes(const bfloat16* p, int64_t n) {
+    const __mmask32 lanes = n >= 2 * kVecSize ? ~0u : (1u << n) - 1;
+    return {_mm512_castsi512_ps(_mm512_maskz_loadu_epi16(lanes, p))};
+  }
+  static Vec interleave(const bfloat16* const* rows, int64_t n) {
+    const __mmask16 lanes = n >= kVecSize ? 0xffff : first_lanes(n);
+    const __m512i low = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(lanes, rows[0]));
+    const __m512i high = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(lanes, rows[1]));
+    return {_mm512_castsi512_ps(_mm512_or_si512(low, _mm512_slli_epi32(high, 16)))};
+  }
+  static Vec store_rounded(float* tile, int64_t i, Vec x) {
+    const __m256i rounded = (__m256i)_mm512_cvtneps_pbh(x.v);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(tile + i / kWidth), rounded);
+    return {widen(rounded)};
+  }
+  static Vec keep_element(Vec x, int64_t keep) {
+    const __m512i mask = _mm512_set1_epi32(keep == 0 ? 0x0000ffff : static_cast<int>(0xffff0000));
+    return {_mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(x.v), mask))};
+  }
+  static Vec dot(Vec a, Vec b, Vec c) {
+    return {_mm512_dpbf16_ps(c.v, (__m512bh)a.v, (__m512bh)b.v)};
+  }
+};
+#endif
+
+// The registers of a multiplication: kTileRows x kTileCols vectors of sums, kTileCols vectors of b
+// and a broadcast lane of a.
+#if defined(PYENGINE_VEC_AVX512)
+constexpr int64_t kTileRows = 6, kTileCols = 4;
+#else
+constexpr int64_t kTileRows = 4, kTileCols = 2;
+#endif
+
+// c[r][x] += the sum over lanes j of [begin, end), in order, of dot(a[r][j], b[j][x]), for R rows
+// and C vectors of columns. A sum's order does not depend on R, C or its place in the tile.
+template <typename Lanes, int64_t R, int64_t C>
+void multiply_block(const float* a, int64_t a_stride, const float* b, int64_t b_stride,
+                    int64_t begin, int64_t end, float* c, int64_t c_stride) {
+  Vec sums[R][C];
+  for (int64_t r = 0; r < R; ++r) {
+    for (int64_t x = 0; x < C; ++x) sums[r][x] = load(c + r * c_stride + x * kVecSize);
+  }
+  for (int64_t j = begin; j < end; ++j) {
+    Vec column[C];
+    for (int64_t x = 0; x < C; ++x) column[x] = load(b + j * b_stride + x * kVecSize);
+    for (int64_t r = 0; r < R; ++r) {
+      const Vec lane = broadcast(a[r * a_stride + j]);
+      for (int64_t x = 0; x < C; ++x) sums[r][x] = Lanes::dot(lane, column[x], sums[r][x]);
+    }
+  }
+  for (int64_t r = 0; r < R; ++r) {
+    for (int64_t x = 0; x < C; ++x) store(c + r * c_stride + x * kVecSize, sums[r][x]);
+  }
+}
+
+template <typename Lanes, int64_t R>
+void multiply_rows(const float* a, int64_t a_stride, const float* b, int64_t b_stride,
+                   int64_t begin, int64_t end, float* c, int64_t c_stride, int64_t cols) {
+  int64_t x = 0;
+  for (; x + kTileCols * kVecSize <= cols; x += kTileCols * kVecSize) {
+    multiply_block<Lanes, R, kTileCols>(a, a_stride, b + x, b_stride, begin, end, c + x, c_stride);
+  }
+  for (; x < cols; x += kVecSize) {
+    multiply_block<Lanes, R, 1>(a, a_stride, b + x, b_stride, begin, end, c + x, c_stride);
+  }
+}
+
+// The same for rows <= kTileRows and cols, a multiple of kVecSize.
+template <typename Lanes, int64_t R = kTileRows>
+void multiply(const float* a, int64_t a_stride, const float* b, int64_t b_stride, int64_t begin,
+              int64_t end, float* c, int64_t c_stride, int64_t rows, int64_t cols) {
+  if constexpr (R > 1) {
+    if (rows < R) {
+      multiply<Lanes, R - 1>(a, a_stride, b, b_stride, begin, end, c, c_stride, rows, cols);
+      return;
+    }
+  }
+  multiply_rows<Lanes, R>(a, a_stride, b, b_stride, begin, end, c, c_stride, cols);
+}
