@@ -98,7 +98,22 @@ def load_tokenizer(path: Path) -> Tokenizer:
         from pyengine.text.gguf_tokenizer import load_gguf_tokenizer
 
         return load_gguf_tokenizer(path)
-    raise ModelLoadError(f"{path}: no such file or folder")
+    if not path.is_dir():
+        raise ModelLoadError(f"{path}: no such file or folder")
+    from pyengine.text.folder_settings import read_folder_settings
+
+    settings = read_folder_settings(path)
+    if (path / "tokenizer.json").exists():
+        from pyengine.text.hf_tokenizer import load_hf_tokenizer
+
+        return load_hf_tokenizer(path / "tokenizer.json", settings)
+    if (path / "tokenizer.model").exists():
+        from pyengine.text.sentencepiece_tokenizer import load_sentencepiece_tokenizer
+
+        return load_sentencepiece_tokenizer(path / "tokenizer.model", settings)
+    raise ModelLoadError(
+        f"{path}: there is no tokenizer (neither tokenizer.json nor tokenizer.model)"
+    )
 
 
 def _without_lone_surrogates(text: str) -> str:

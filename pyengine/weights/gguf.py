@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 
 from pyengine.errors import ModelLoadError
+from pyengine.ops import dequantize
 from pyengine.weights.checkpoint import Checkpoint
 from pyengine.weights.gguf_config import ROPE_FACTORS, to_hf_config
 from pyengine.weights.gguf_file import GGUFFile, GGUFTensor
@@ -26,8 +27,6 @@ _LAYER_NAMES = {
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
-
-_FLOATS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 
 class GGUFCheckpoint(Checkpoint):
@@ -69,12 +68,8 @@ class GGUFCheckpoint(Checkpoint):
         data = torch.frombuffer(
             self._file.data, dtype=torch.uint8, count=tensor.num_bytes, offset=tensor.start
         )
-        if tensor.type.name in _FLOATS:
-            # Copied even if nothing changes: the file may be replaced while the model is in use.
-            values = data.view(_FLOATS[tensor.type.name]).to(dtype, copy=True)
-        else:
-            num_rows = tensor.num_values // tensor.shape[-1]
-            values = _dequantize(data.view(num_rows, -1), tensor.type.id, dtype)
+        num_rows = tensor.num_values // tensor.shape[-1]
+        values = dequantize(data.view(num_rows, -1), tensor.type.id, dtype)
         return values.view(tensor.shape)
 
 
@@ -103,10 +98,3 @@ def _unpermute(weight: torch.Tensor, num_heads: int) -> torch.Tensor:
     """
     pairs = weight.view(num_heads, -1, 2, *weight.shape[1:])
     return pairs.transpose(1, 2).reshape(weight.shape)
-
-
-def _dequantize(data: torch.Tensor, ggml_type: int, dtype: torch.dtype) -> torch.Tensor:
-    from gguf import GGMLQuantizationType, quants
-
-    values = quants.dequantize(data.numpy(), GGMLQuantizationType(ggml_type))
-    return torch.from_numpy(values).to(dtype)
