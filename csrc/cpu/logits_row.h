@@ -9,8 +9,10 @@
 // about high logits then looks only into the few blocks that can hold the answer.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <vector>
 
 #include "isa.h"
@@ -50,15 +52,16 @@ class LogitsRow {
   Prefix at_least(float threshold) const;
   // The k first tokens, 1 <= k <= vocab_size.
   Prefix top_k(int64_t k);
-  // The shortest prefix within `kept` whose weights, exp((logit - max) / temperature), sum to at
-  // least `mass`; never empty.
-  Prefix top_p(const Prefix& kept, float temperature, double mass);
 
-  // Sum of the weights of the tokens in `kept`; remembers it block by block for draw().
+  // Gives each token in `kept` its weight, exp((logit - max) / temperature), and any other 0, for
+  // the two questions below. Returns their sum. `max` must be finite.
   double weigh(const Prefix& kept, float temperature);
-  // The token that `mass`, in [0, sum), falls on when the weights of the last weigh() are laid end
-  // to end in the order of ids.
-  int64_t draw(double mass);
+  // The shortest prefix whose weights sum to at least `mass` < sum; never empty. The arguments are
+  // those of the last weigh(), and the sum that it returned.
+  Prefix top_p(const Prefix& kept, float temperature, double sum, double mass);
+  // The token that `mass`, in [0, sum), falls on when the weights are laid end to end in the order
+  // of ids.
+  int64_t draw(double mass) const;
 
   // The ids in `kept`, in the order of ids.
   std::vector<int64_t> ids(const Prefix& kept) const;
@@ -71,16 +74,21 @@ class LogitsRow {
     float weight;
   };
 
-  // Calls visit(logit, id) for the tokens of each block that has a logit of at least `bound`.
-  // NaN is passed as -inf. Stops when visit returns false.
-  template <typename Visit>
-  void visit_blocks(float bound, const Visit& visit) const;
+  // Calls body(begin, end) with the ids of each block that has a logit of at least `bound`.
+  template <typename Body>
+  void visit_blocks(float bound, const Body& body) const;
 
   // A logit that at least `count` tokens reach, close to the greatest such one.
   float bound_of_top(int64_t count);
-  // The prefix that ends at the `num_ties`-th token whose logit is `threshold`.
-  Prefix prefix_with_ties(float threshold, int64_t num_ties) const;
-  double weigh_block(int64_t block, const Prefix& kept, float temperature, float* weights) const;
+  // The prefix whose last token is the `num_ties`-th one with a logit of `threshold`.
+  Prefix ending_at(float threshold, int64_t num_ties) const;
+  // Makes candidates of tokens that adjoin in order, at one of which the running sum of weights
+  // reaches `mass`; returns what is missing before the first of them.
+  double collect_edge(float threshold, float temperature, double sum, double mass);
+  // The prefix at which the weights of the candidates reach `missing`; `kept` if they don't.
+  Prefix reach(double missing, const Prefix& kept);
+
+  int64_t end_of_block(int64_t begin) const { return std::min(begin + kLogitsBlock, vocab_size_); }
 
   const Kernels& kernels_;
   const int64_t vocab_size_;
@@ -88,14 +96,21 @@ class LogitsRow {
   float max_ = 0;
   std::vector<float> block_max_;
   std::vector<double> block_sum_;
-  // What the last weigh() was asked.
-  Prefix weighed_{};
-  float temperature_ = 1;
+  std::unique_ptr<float[]> weights_;  // [vocab_size]; those of blocks without a sum are not set
   // Scratch of the selections.
   std::vector<float> sorted_max_;
   std::vector<float> values_;
-  std::vector<float> weights_;
+  std::vector<double> histogram_;
   std::vector<Candidate> candidates_;
 };
+
+template <typename Body>
+void LogitsRow::visit_blocks(float bound, const Body& body) const {
+  for (size_t b = 0; b < block_max_.size(); ++b) {
+    if (block_max_[b] < bound) continue;
+    const int64_t begin = static_cast<int64_t>(b) * kLogitsBlock;
+    body(begin, end_of_block(begin));
+  }
+}
 
 }  // namespace pyengine

@@ -42,7 +42,7 @@ int64_t sample_token(LogitsRow& row, int64_t vocab_size, const RowParams& params
   double sum = row.weigh(kept, params.temperature);
   if (params.top_p < 1) {
     const double mass = static_cast<double>(params.top_p) * sum;
-    kept = row.top_p(kept, params.temperature, mass);
+    kept = row.top_p(kept, params.temperature, sum, mass);
     sum = row.weigh(kept, params.temperature);
   }
   return row.draw(params.noise * sum);
