@@ -13,6 +13,7 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    FailFast,
     Field,
     PlainValidator,
     ValidationError,
@@ -82,6 +83,9 @@ def _listed(value: Any) -> Any:
 
 Prompts = Annotated[list[str] | list[list[int]], PlainValidator(_parse_prompts)]
 Content = Annotated[str, PlainValidator(_parse_content)]
+# One complaint about a list is enough: a list may be long.
+Strings = Annotated[list[str], FailFast()]
+TokenIds = Annotated[list[int], FailFast()]
 
 
 class Message(Body):
@@ -96,6 +100,9 @@ class Message(Body):
         if self.name is not None:
             message["name"] = self.name
         return message
+
+
+Messages = Annotated[list[Message], Field(min_length=1), FailFast()]
 
 
 class StreamOptions(Body):
@@ -117,8 +124,8 @@ class GenerationBody(Body):
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
     seed: int | None = None
-    stop: Annotated[list[str] | None, BeforeValidator(_listed)] = None
-    stop_token_ids: list[int] | None = None
+    stop: Annotated[Strings | None, BeforeValidator(_listed)] = None
+    stop_token_ids: TokenIds | None = None
     include_stop_str_in_output: bool | None = None
     ignore_eos: bool | None = None
     skip_special_tokens: bool | None = None
@@ -149,7 +156,7 @@ class CompletionBody(GenerationBody):
 
 
 class ChatBody(GenerationBody):
-    messages: Annotated[list[Message], Field(min_length=1)]
+    messages: Messages
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
     logprobs: bool = False
     top_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
@@ -179,7 +186,7 @@ class TokenizeBody(Body):
 
     model: str | None = None
     prompt: str | None = None
-    messages: Annotated[list[Message], Field(min_length=1)] | None = None
+    messages: Messages | None = None
     add_special_tokens: bool = True  # of a prompt; a chat template writes its own
     add_generation_prompt: bool = True  # of messages
 
@@ -192,7 +199,7 @@ class TokenizeBody(Body):
 
 class DetokenizeBody(Body):
     model: str | None = None
-    tokens: list[int]
+    tokens: TokenIds
 
 
 class PromptTokensDetails(TypedDict):

@@ -1,8 +1,11 @@
 """A real server on a loopback port, and real clients of it."""
 
+import io
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import aiohttp
@@ -22,18 +25,43 @@ class Server:
     app: web.Application
     engine: Any
     http: aiohttp.ClientSession
-    openai: openai.AsyncOpenAI
+
+    @cached_property
+    def openai(self) -> openai.AsyncOpenAI:
+        return openai.AsyncOpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0)
+
+    async def close(self) -> None:
+        await self.http.close()
+        if "openai" in self.__dict__:
+            await self.openai.close()
 
     async def post(self, path: str, body: object) -> tuple[int, Any]:
         """-> status, JSON."""
-        async with self.http.post(self.url + path, json=body) as response:
+        data = io.BytesIO(json.dumps(body).encode())  # aiohttp warns of long bodies in one piece
+        headers = {"Content-Type": "application/json"}
+        async with self.http.post(self.url + path, data=data, headers=headers) as response:
             return response.status, await response.json()
+
+    async def stream(self, path: str, body: dict[str, Any]) -> list[Any]:
+        """-> the events of a whole stream: JSON, or the text of one that isn't."""
+        async with self.http.post(self.url + path, json={**body, "stream": True}) as response:
+            assert response.status == 200, await response.text()
+            return read_events(await response.read())
 
     async def get(self, path: str) -> tuple[int, Any]:
         async with self.http.get(self.url + path) as response:
             return response.status, await response.json()
 
 
+def read_events(data: bytes) -> list[Any]:
+    """Parses whole server-sent events; "[DONE]" stays text."""
+    *lines, rest = data.decode().split("\n\n")
+    assert rest == "", "a stream ends with a whole event"
+    texts = [line.removeprefix("data: ") for line in lines]
+    return [text if text == "[DONE]" else json.loads(text) for text in texts]
+
+
+TIMEOUT = aiohttp.ClientTimeout(total=20)
 StartServer = Callable[..., Awaitable[Server]]
 
 
@@ -52,10 +80,9 @@ async def start_server() -> AsyncIterator[StartServer]:
             await runner.setup()
             await web.SockSite(runner, sock).start()
             url = "http://{}:{}".format(*sock.getsockname())
-            http = await stack.enter_async_context(aiohttp.ClientSession())
-            client = openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
-            await stack.enter_async_context(client)
-            return Server(url, app, engine, http, client)
+            server = Server(url, app, engine, aiohttp.ClientSession(timeout=TIMEOUT))
+            stack.push_async_callback(server.close)
+            return server
 
         yield start
 

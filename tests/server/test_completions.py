@@ -88,7 +88,7 @@ async def test_choices_are_numbered_prompt_times_n_plus_k(server: Server) -> Non
         (4, "0C"),
         (5, "1C"),
     ]
-    infos = completion.to_dict()["pyengine"]["choices"]  # type: ignore[index]
+    infos = completion.to_dict()["pyengine"]["choices"]
     assert [info["index"] for info in infos] == list(range(6))
 
 

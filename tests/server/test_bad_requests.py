@@ -1,0 +1,308 @@
+"""What is wrong with a request is told in OpenAI's error object, with the field at fault."""
+
+import json
+from typing import Any
+
+import openai
+import pytest
+
+from tests.server.conftest import Server, StartServer
+from tests.server.fakes import MODEL_NAME, FakeAsyncEngine
+
+COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
+GENERATION = (COMPLETIONS, CHAT)
+ALL_POSTS = (COMPLETIONS, CHAT, "/tokenize", "/detokenize")
+INPUT = {COMPLETIONS: {"prompt": "a"}, CHAT: {"messages": [{"role": "user", "content": "a"}]}}
+
+
+def check_error(body: Any, message: str, param: str | None = None, code: str | None = None) -> None:
+    """The body is an error object, and nothing else."""
+    assert body.keys() == {"error"}
+    error = body["error"]
+    assert error.keys() == {"message", "type", "param", "code"}
+    assert message in error["message"]
+    assert (error["type"], error["param"], error["code"]) == ("invalid_request_error", param, code)
+
+
+@pytest.mark.parametrize("path", ALL_POSTS)
+@pytest.mark.parametrize("data", [b"[]", b"null", b'"x"', b"3", b"true"])
+async def test_a_body_must_be_an_object(server: Server, path: str, data: bytes) -> None:
+    headers = {"Content-Type": "application/json"}
+    async with server.http.post(server.url + path, data=data, headers=headers) as response:
+        assert response.status == 400
+        got = data.decode()
+        check_error(await response.json(), f"the body must be a JSON object, got {got}")
+
+
+@pytest.mark.parametrize("path", ALL_POSTS)
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{",
+        b'{"prompt": }',
+        b'{"prompt": "\xff"}',
+        b'{"prompt": "\\ud800"}',
+        b'{"prompt": 01}',
+        b"[" * 100_000,
+        b'{"prompt": "a"} x',
+    ],
+)
+async def test_broken_json_is_refused(server: Server, path: str, data: bytes) -> None:
+    headers = {"Content-Type": "application/json"}
+    async with server.http.post(server.url + path, data=data, headers=headers) as response:
+        assert response.status == 400
+        check_error(await response.json(), "the body isn't valid JSON")
+
+
+@pytest.mark.parametrize("path", ALL_POSTS)
+@pytest.mark.parametrize(
+    "content_type",
+    ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", ""],
+)
+async def test_another_content_type_is_refused(
+    server: Server, path: str, content_type: str
+) -> None:
+    headers = {"Content-Type": content_type}
+    async with server.http.post(server.url + path, data=b"{}", headers=headers) as response:
+        assert response.status == 400
+        check_error(await response.json(), "Content-Type must be application/json, got ")
+
+
+@pytest.mark.parametrize("charset", ["", "; charset=utf-8"])
+async def test_json_may_name_its_charset(server: Server, charset: str) -> None:
+    headers = {"Content-Type": f"application/json{charset}"}
+    data = json.dumps({"prompt": "é"}, ensure_ascii=False).encode()
+    async with server.http.post(server.url + COMPLETIONS, data=data, headers=headers) as response:
+        assert response.status == 200
+
+
+async def test_a_compressed_body_that_is_broken_is_refused(server: Server) -> None:
+    headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+    async with server.http.post(server.url + COMPLETIONS, data=b"{}", headers=headers) as response:
+        assert response.status == 400
+        check_error(await response.json(), "can't be read")
+
+
+@pytest.mark.parametrize("path", GENERATION)
+@pytest.mark.parametrize(
+    ("fields", "param", "message"),
+    [
+        ({"temperature": "hot"}, "temperature", 'should be a valid number, got "hot"'),
+        ({"temperature": True}, "temperature", "should be a valid number, got true"),
+        ({"temperature": -1}, "temperature", "must be at least 0.0, got -1"),
+        ({"top_p": 0}, "top_p", "must be in (0, 1]"),
+        ({"top_p": "1"}, "top_p", "number"),
+        ({"top_k": 1.5}, "top_k", "should be a valid integer"),
+        ({"top_k": -2}, "top_k", "must be at least -1"),
+        ({"min_p": 2}, "min_p", "must be at most 1.0"),
+        ({"n": 0}, "n", "must be at least 1, got 0"),
+        ({"n": 129}, "n", "must be at most 128, got 129"),
+        ({"n": "2"}, "n", "integer"),
+        ({"n": True}, "n", "integer"),
+        ({"max_tokens": 0}, "max_tokens", "must be at least 1, got 0"),
+        ({"max_tokens": 1_000_000}, "max_tokens", "too long"),
+        ({"max_tokens": 2, "min_tokens": 3}, "min_tokens", "must be at most 2, got 3"),
+        ({"seed": 2**63}, "seed", "must be at most"),
+        ({"seed": "x"}, "seed", "integer"),
+        ({"stop": [1]}, "stop[0]", "should be a valid string, got 1"),
+        ({"stop": 1}, "stop", "should be a valid array"),
+        ({"stop": ""}, "stop", "empty"),
+        ({"stop": ["x"] * 17}, "stop", "at most 16 strings, got 17"),
+        ({"stop_token_ids": ["x"]}, "stop_token_ids[0]", "integer"),
+        ({"stop_token_ids": [258]}, "stop_token_ids", "stop_token_ids"),
+        ({"stop_token_ids": [-1]}, "stop_token_ids", "stop_token_ids"),
+        ({"stream": "yes"}, "stream", "boolean"),
+        ({"stream_options": {}}, "stream_options", "needs stream: true"),
+        ({"stream": True, "stream_options": {"x": 1}}, "stream_options.x", "unknown field"),
+        ({"stream": True, "stream_options": []}, "stream_options", "got []"),
+        ({"repetition_penalty": 0}, "repetition_penalty", "must be in (0, 100]"),
+        ({"presence_penalty": 3}, "presence_penalty", "must be at most 2.0"),
+        ({"frequency_penalty": -3}, "frequency_penalty", "must be at least -2.0"),
+        ({"ignore_eos": 1}, "ignore_eos", "boolean"),
+        ({"user": 1}, "user", "string"),
+        ({"model": 1}, "model", "string"),
+        ({"logit_bias": {"999999": 1}}, "logit_bias", "unknown field: logit_bias"),
+    ],
+)
+async def test_a_wrong_field_is_named(
+    server: Server, path: str, fields: dict[str, object], param: str, message: str
+) -> None:
+    status, body = await server.post(path, {**INPUT[path], **fields})
+    assert status == 400
+    code = "unknown_parameter" if "unknown field" in message else None
+    check_error(body, message, param, code)
+    assert server.engine.requests == []
+    status, _ = await server.get("/health")
+    assert status == 200
+
+
+@pytest.mark.parametrize("literal", ["NaN", "Infinity", "-Infinity", "1e999"])
+async def test_numbers_are_finite(server: Server, literal: str) -> None:
+    headers = {"Content-Type": "application/json"}
+    data = f'{{"prompt": "a", "temperature": {literal}}}'
+    async with server.http.post(server.url + COMPLETIONS, data=data, headers=headers) as response:
+        assert response.status == 400
+        check_error(await response.json(), "temperature", "temperature")
+
+
+@pytest.mark.parametrize(
+    "prompt", [3, {}, [], [[]], [1, "a"], ["a", 1], [[1], "a"], [1.5], [True], [None], [["a"]]]
+)
+async def test_a_prompt_of_another_kind_is_refused(server: Server, prompt: object) -> None:
+    status, body = await server.post(COMPLETIONS, {"prompt": prompt})
+    assert status == 400
+    check_error(body, "prompt: must be a string, a list of strings, a list of", "prompt")
+
+
+@pytest.mark.parametrize("prompt", [[258], [97, -1], [[97], [2**40]]])
+async def test_a_prompt_has_tokens_of_the_vocabulary(server: Server, prompt: object) -> None:
+    status, body = await server.post(COMPLETIONS, {"prompt": prompt})
+    assert status == 400
+    check_error(body, "prompt", "prompt")
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "message"),
+    [
+        ({"logprobs": 21}, "logprobs", "must be at most 20, got 21"),
+        ({"logprobs": True}, "logprobs", "integer"),
+        ({"echo": True}, "echo", "unknown field: echo"),
+        ({"messages": []}, "messages", "unknown field: messages"),
+    ],
+)
+async def test_completions_have_fields_of_their_own(
+    server: Server, fields: dict[str, object], param: str, message: str
+) -> None:
+    status, body = await server.post(COMPLETIONS, {"prompt": "a", **fields})
+    assert status == 400
+    check_error(body, message, param, "unknown_parameter" if "unknown" in message else None)
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "message"),
+    [
+        ({"logprobs": 1}, "logprobs", "boolean"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs", "less than or equal to 20"),
+        ({"top_logprobs": 2}, "top_logprobs", "needs logprobs: true"),
+        ({"max_completion_tokens": 0}, "max_completion_tokens", "greater than or equal to 1"),
+        ({"max_tokens": 1, "max_completion_tokens": 1}, "max_tokens", "give one of them"),
+        ({"prompt": "a"}, "prompt", "unknown field: prompt"),
+        ({"tools": []}, "tools", "unknown field: tools"),
+        ({"messages": []}, "messages", "at least 1 item"),
+        ({"messages": "hi"}, "messages", "should be a valid array"),
+        ({"messages": ["hi"]}, "messages[0]", "got"),
+        ({"messages": [{"role": "robot", "content": "a"}]}, "messages[0].role", "'user'"),
+        (
+            {"messages": [{"role": "user", "content": 3}]},
+            "messages[0].content",
+            "a string or a list",
+        ),
+        (
+            {"messages": [{"role": "user", "content": "a", "x": 1}]},
+            "messages[0].x",
+            "unknown field",
+        ),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]},
+            "messages[0].content",
+            "part 0 is of type 'image_url'; only 'text' is supported",
+        ),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "text", "text": 3}]}]},
+            "messages[0].content",
+            "part 0 must hold a type and a text",
+        ),
+        (
+            {"messages": [{"role": "user", "content": ["a"]}]},
+            "messages[0].content",
+            "part 0 must be an object with a type",
+        ),
+    ],
+)
+async def test_chat_has_fields_of_its_own(
+    server: Server, fields: dict[str, object], param: str, message: str
+) -> None:
+    status, body = await server.post(CHAT, {**INPUT[CHAT], **fields})
+    assert status == 400
+    check_error(body, message, param, "unknown_parameter" if "unknown" in message else None)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "param"),
+    [
+        (COMPLETIONS, {}, "prompt"),
+        (COMPLETIONS, {"prompt": None}, "prompt"),
+        (CHAT, {}, "messages"),
+        (CHAT, {"messages": [{"role": "user"}]}, "messages[0].content"),
+        (CHAT, {"messages": [{"content": "a"}]}, "messages[0].role"),
+        ("/detokenize", {}, "tokens"),
+    ],
+)
+async def test_a_missing_field_is_named(
+    server: Server, path: str, body: object, param: str
+) -> None:
+    status, answer = await server.post(path, body)
+    assert status == 400
+    check_error(answer, f"{param} is required", param, "missing_required_parameter")
+
+
+@pytest.mark.parametrize("path", GENERATION)
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_unknown_model_is_not_found(server: Server, path: str, stream: bool) -> None:
+    status, body = await server.post(path, {**INPUT[path], "model": "gpt-9", "stream": stream})
+    assert status == 404
+    check_error(
+        body,
+        f"the model 'gpt-9' isn't served here; try {MODEL_NAME}, alias",
+        "model",
+        "model_not_found",
+    )
+
+
+async def test_the_openai_client_raises_its_own_errors(server: Server) -> None:
+    with pytest.raises(openai.BadRequestError, match="temperature must be at least") as caught:
+        await server.openai.completions.create(model=MODEL_NAME, prompt="a", temperature=-1)
+    assert caught.value.param == "temperature"
+    with pytest.raises(openai.NotFoundError, match="isn't served here"):
+        await server.openai.completions.create(model="gpt-9", prompt="a")
+
+
+async def test_an_unknown_path_is_not_found(server: Server) -> None:
+    status, body = await server.get("/v2/completions")
+    assert status == 404
+    check_error(body, "no such endpoint: GET /v2/completions", code="not_found")
+
+
+async def test_another_method_is_refused_with_the_right_one(server: Server) -> None:
+    async with server.http.get(server.url + COMPLETIONS) as response:
+        assert response.status == 405
+        assert response.headers["Allow"] == "POST"
+        body = await response.json()
+    check_error(body, "/v1/completions takes POST, got GET", code="method_not_allowed")
+
+
+async def test_a_body_that_is_too_large_is_refused(start_server: StartServer) -> None:
+    server = await start_server(FakeAsyncEngine(), max_body_bytes=1000)
+    status, body = await server.post(COMPLETIONS, {"prompt": "a" * 1000})
+    assert status == 413
+    check_error(body, "the body is too large", code="body_too_large")
+    status, _ = await server.post(COMPLETIONS, {"prompt": "a" * 900})
+    assert status == 200
+
+
+async def test_a_surprise_is_a_500_that_gives_nothing_away(
+    server: Server, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def encode(text: str, **options: bool) -> list[int]:
+        raise RuntimeError("a secret")
+
+    monkeypatch.setattr(server.engine.tokenizer, "encode", encode)
+    status, body = await server.post(COMPLETIONS, {"prompt": "a"})
+    assert status == 500
+    error = body["error"]
+    assert (error["type"], error["code"]) == ("server_error", "internal_error")
+    assert "a secret" not in error["message"]
+    assert "a secret" in caplog.text
+    request_id = error["message"].removeprefix("internal error (request ").removesuffix(")")
+    assert request_id in caplog.text

@@ -1,0 +1,169 @@
+"""From the port to the drain."""
+
+import asyncio
+import os
+import signal
+import socket
+from typing import Any
+
+import aiohttp
+import pytest
+
+from pyengine.server.options import ServerOptions
+from pyengine.server.serve import bind, run, serve
+from tests.server.conftest import read_events
+from tests.server.fakes import MODEL_NAME, FakeAsyncEngine, answer
+
+COMPLETIONS = "/v1/completions"
+
+
+class Serving:
+    """serve() in a task of this loop, and a client of it."""
+
+    def __init__(self, engine: FakeAsyncEngine, shutdown_timeout: float = 10.0) -> None:
+        self.engine = engine
+        self._options = ServerOptions(
+            served_model_names=(MODEL_NAME,), port=0, shutdown_timeout=shutdown_timeout
+        )
+
+    async def __aenter__(self) -> "Serving":
+        self._socket = bind(self._options)
+        ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.task = asyncio.create_task(
+            serve(self.engine, self._options, self._socket, ready.set_result)
+        )
+        self.url = await ready
+        self.http = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=20))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.http.close()
+        if not self.task.done():
+            self.task.cancel()
+            await asyncio.wait([self.task])
+        self._socket.close()
+
+    async def get(self, path: str) -> int:
+        async with self.http.get(self.url + path) as response:
+            return response.status
+
+    async def post(self, **fields: object) -> tuple[int, Any]:
+        body = {"prompt": "a", **fields}
+        async with self.http.post(self.url + COMPLETIONS, json=body) as response:
+            data = await response.read()
+            if response.content_type == "text/event-stream":
+                return response.status, read_events(data)
+            return response.status, await response.json()
+
+    async def start_streams(self, number: int) -> list[asyncio.Task[tuple[int, Any]]]:
+        """Streams that have sent their first chunk."""
+        calls = [asyncio.create_task(self.post(stream=True)) for _ in range(number)]
+        await self.engine.until(lambda: len(self.engine.open) == number)
+        self.engine.step()
+        return calls
+
+    async def signal(self, number: int = signal.SIGTERM) -> None:
+        os.kill(os.getpid(), number)
+        await self.engine.until(lambda: self.engine.is_draining)
+
+
+async def test_it_says_where_it_serves_and_serves_there() -> None:
+    async with Serving(FakeAsyncEngine()) as serving:
+        assert serving.url.startswith("http://127.0.0.1:")
+        assert await serving.get("/health") == 200
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_an_idle_server_ends_at_the_signal(number: int) -> None:
+    async with Serving(FakeAsyncEngine()) as serving:
+        await serving.signal(number)
+        assert await serving.task == 0
+        with pytest.raises(aiohttp.ClientConnectorError):
+            await serving.get("/health")
+
+
+async def test_at_the_signal_streams_finish_and_newcomers_are_refused() -> None:
+    engine = FakeAsyncEngine(answer("abc"), held=True)
+    async with Serving(engine) as serving:
+        calls = await serving.start_streams(2)
+        await serving.signal()
+        status, body = await serving.post()
+        assert (status, body["error"]["code"]) == (503, "shutting_down")
+        assert body["error"]["type"] == "server_error"
+        assert await serving.get("/health") == 503
+        assert await serving.get("/metrics") == 200
+        engine.release()
+        for call in calls:
+            status, [*chunks, done] = await call
+            assert (status, done) == (200, "[DONE]")
+            assert "".join(chunk["choices"][0]["text"] for chunk in chunks) == "abc"
+        assert await serving.task == 0
+
+
+@pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
+async def test_a_second_signal_changes_nothing(second: int) -> None:
+    engine = FakeAsyncEngine(answer("abc"), held=True)
+    async with Serving(engine) as serving:
+        [call] = await serving.start_streams(1)
+        await serving.signal()
+        await serving.signal(second)
+        assert await serving.get("/health") == 503  # the loop has seen the signal by now
+        assert not call.done()
+        engine.release()
+        status, events = await call
+        assert (status, events[-1]) == (200, "[DONE]")
+        assert await serving.task == 0
+
+
+async def test_at_the_limit_the_rest_get_an_error() -> None:
+    engine = FakeAsyncEngine(answer("abc"), held=True)
+    async with Serving(engine, shutdown_timeout=0.05) as serving:
+        [stream] = await serving.start_streams(1)
+        whole = asyncio.create_task(serving.post())
+        await engine.until(lambda: len(engine.open) == 2)
+        await serving.signal()
+        status, [chunk, error] = await stream
+        assert (status, chunk["choices"][0]["text"]) == (200, "a")
+        assert error["error"]["code"] == "engine_stopped"
+        status, body = await whole
+        assert (status, body["error"]["code"]) == (503, "engine_stopped")
+        assert await serving.task == 0
+
+
+async def test_a_dead_engine_ends_the_server_with_a_status_that_says_so() -> None:
+    engine = FakeAsyncEngine(held=True)
+    async with Serving(engine) as serving:
+        call = asyncio.create_task(serving.post())
+        await engine.until(lambda: len(engine.open) == 1)
+        engine.die()
+        status, body = await call
+        assert status == 500
+        assert "the roof fell in" in body["error"]["message"]
+        assert await serving.task == 1
+
+
+def test_a_port_in_use_is_told_before_the_model_is_loaded() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        options = ServerOptions(served_model_names=("m",), port=taken.getsockname()[1])
+        with pytest.raises(OSError, match="in use"):
+            run(lambda: pytest.fail("loaded"), options, lambda url: None)
+
+
+def test_ipv6_addresses_are_served_too() -> None:
+    with bind(ServerOptions(served_model_names=("m",), host="::1", port=0)) as sock:
+        assert sock.family == socket.AF_INET6
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"served_model_names": ()}, "at least one name"),
+        ({"port": -1}, "port must be in 0..65535, got -1"),
+        ({"port": 65536}, "port must be in 0..65535, got 65536"),
+        ({"shutdown_timeout": -1.0}, "shutdown_timeout must be at least 0, got -1"),
+        ({"max_body_bytes": 0}, "max_body_bytes must be at least 1, got 0"),
+    ],
+)
+def test_options_are_checked(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        ServerOptions(**{"served_model_names": ("m",), **fields})
