@@ -13,7 +13,6 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
-    FailFast,
     Field,
     PlainValidator,
     ValidationError,
@@ -84,8 +83,8 @@ def _listed(value: Any) -> Any:
 Prompts = Annotated[list[str] | list[list[int]], PlainValidator(_parse_prompts)]
 Content = Annotated[str, PlainValidator(_parse_content)]
 # One complaint about a list is enough: a list may be long.
-Strings = Annotated[list[str], FailFast()]
-TokenIds = Annotated[list[int], FailFast()]
+Strings = Annotated[list[str], Field(fail_fast=True)]
+TokenIds = Annotated[list[int], Field(fail_fast=True)]
 
 
 class Message(Body):
@@ -102,7 +101,7 @@ class Message(Body):
         return message
 
 
-Messages = Annotated[list[Message], Field(min_length=1), FailFast()]
+Messages = Annotated[list[Message], Field(min_length=1, fail_fast=True)]
 
 
 class StreamOptions(Body):
