@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <initializer_list>
+#include <optional>
 #include <string>
 
 #include <torch/csrc/stable/tensor.h>
@@ -179,6 +180,38 @@ inline void check_silu_and_mul(const Tensor& x) {
   check_contiguous(x, "x");
   STD_TORCH_CHECK(x.size(1) % 2 == 0, "x must have an even last dimension, got shape ",
                   shape_of(x));
+}
+
+// Shared with the fake kernel's shapes: how packed weights of [num_outputs, num_inputs] lie.
+inline void check_pack_linear_weight(const Tensor& weight) {
+  check_dim(weight, "weight", 2);
+  check_activation_dtype(weight, "weight");
+  check_contiguous(weight, "weight");
+}
+
+inline void check_linear(const Tensor& x, const Tensor& packed_weight,
+                         const std::optional<Tensor>& bias, int64_t num_outputs) {
+  check_dim(x, "x", 2);
+  check_activation_dtype(x, "x");
+  STD_TORCH_CHECK(x.stride(1) == 1, "x must have contiguous rows");
+  check_dim(packed_weight, "packed_weight", 4);
+  check_dtype(packed_weight, "packed_weight", x.scalar_type());
+  check_contiguous(packed_weight, "packed_weight");
+  const int64_t num_lanes = packed_weight.size(2), step = packed_weight.size(3);
+  STD_TORCH_CHECK(
+      packed_weight.size(1) == (x.size(1) + step - 1) / step, "packed_weight must be for the ",
+      x.size(1), " inputs of x, got shape ", shape_of(packed_weight));
+  STD_TORCH_CHECK(
+      packed_weight.size(0) == (num_outputs + num_lanes - 1) / num_lanes,
+      "packed_weight must be for num_outputs (", num_outputs, "), got shape ",
+      shape_of(packed_weight));
+  if (bias) {
+    check_dim(*bias, "bias", 1);
+    check_dtype(*bias, "bias", x.scalar_type());
+    check_contiguous(*bias, "bias");
+    STD_TORCH_CHECK(bias->size(0) == num_outputs, "bias must have num_outputs (", num_outputs,
+                    ") elements, got shape ", shape_of(*bias));
+  }
 }
 
 inline void check_gather_logits(const Tensor& hidden, const Tensor& query_start_loc,

@@ -43,6 +43,15 @@ Tensor paged_attention(const Tensor& query, const Tensor& key_cache, const Tenso
 // x [T, 2N] float32 or bfloat16 -> [T, N]: silu(x[:, :N]) * x[:, N:].
 Tensor silu_and_mul(const Tensor& x);
 
+// weight [N, K] float32 or bfloat16 -> the same numbers in the order in which `linear` reads them,
+// [panels, steps, outputs of a panel, inputs of a step]; see cpu/linear_kernel.h.
+Tensor pack_linear_weight(const Tensor& weight);
+
+// x [T, K], weight [N, K] packed, bias [N] -> x W^T + b [T, N], in x's dtype or in float32. Sums
+// are in float32, in an order that depends on nothing but K.
+Tensor linear(const Tensor& x, const Tensor& packed_weight, const std::optional<Tensor>& bias,
+              int64_t num_outputs, bool float32_out);
+
 // The rows of `hidden` [T, N] that need logits: the last num_logits[s] (int32 [S]) of the rows
 // query_start_loc[s]..query_start_loc[s + 1] (int32 [S + 1]) of each sequence, in order
 // -> [num_rows, N], where num_rows = sum(num_logits).

@@ -139,6 +139,60 @@ def _(x: Tensor) -> Tensor:
     return x.new_empty(x.shape[0], x.shape[1] // 2)
 
 
+def pack_linear_weight(weight: Tensor) -> Tensor:
+    """The numbers of weight [N, K] in the order in which `linear` reads them.
+
+    Returns:
+        [panels, steps, 32, inputs of a step]: a panel is 32 outputs, a step one input of float32
+        or two of bfloat16; both dimensions padded with zeros. For `linear` on this device only.
+    """
+    return _ops.pack_linear_weight(weight)
+
+
+@torch.library.register_fake("pyengine::pack_linear_weight")
+def _(weight: Tensor) -> Tensor:
+    step = 2 if weight.dtype is torch.bfloat16 else 1
+    num_outputs, num_inputs = weight.shape
+    return weight.new_empty(-(-num_outputs // 32), -(-num_inputs // step), 32, step)
+
+
+def linear(
+    x: Tensor,
+    packed_weight: Tensor,
+    bias: Tensor | None,
+    num_outputs: int,
+    *,
+    float32_out: bool = False,
+) -> Tensor:
+    """x W^T + b, each row the same bits whatever rows are beside it.
+
+    An element is summed in float32 over K in one fixed order, on any number of threads.
+
+    Args:
+        x: [T, K], float32 or bfloat16; rows may lie apart.
+        packed_weight: W [N, K] of x's dtype, through pack_linear_weight.
+        bias: [N] of x's dtype, or None.
+        num_outputs: N.
+        float32_out: return the sums themselves instead of rounding them to x's dtype.
+
+    Returns:
+        [T, N].
+    """
+    return _ops.linear(x, packed_weight, bias, num_outputs, float32_out)
+
+
+@torch.library.register_fake("pyengine::linear")
+def _(
+    x: Tensor,
+    packed_weight: Tensor,
+    bias: Tensor | None,
+    num_outputs: int,
+    float32_out: bool,
+) -> Tensor:
+    dtype = torch.float32 if float32_out else x.dtype
+    return x.new_empty(x.shape[0], num_outputs, dtype=dtype)
+
+
 def isa_name() -> str:
     """The instruction set that the CPU kernels use: "portable", "avx2" or "avx512".
 

@@ -71,6 +71,23 @@ struct DequantizeArgs {
   int64_t row_size;
 };
 
+// Outputs that lie side by side in packed weights, and the inputs that one step of T takes.
+constexpr int64_t kLinearPanel = 32;
+template <typename T>
+constexpr int64_t kLinearStep = sizeof(T) == 2 ? 2 : 1;
+
+template <typename T, typename Out>
+struct LinearArgs {
+  const T* x;       // [num_rows, num_inputs], rows x_stride apart
+  const T* weight;  // [panels, steps, kLinearPanel, kLinearStep<T>]
+  const T* bias;    // [num_outputs], or null
+  Out* y;           // [num_rows, num_outputs]
+  int64_t num_rows;
+  int64_t num_inputs;
+  int64_t num_outputs;
+  int64_t x_stride;
+};
+
 // Tokens of a row of logits are looked at in blocks of this size.
 constexpr int64_t kLogitsBlock = 128;
 
@@ -94,6 +111,8 @@ struct TypedKernels {
   void (*merge_attention)(const AttentionArgs<T>&, const AttentionItem&, float* scratch,
                           float* partials);
   void (*silu_and_mul)(const SiluAndMulArgs<T>&, int64_t begin_row, int64_t end_row);
+  void (*linear)(const LinearArgs<T, T>&, int64_t begin_panel, int64_t end_panel);
+  void (*linear_to_float)(const LinearArgs<T, float>&, int64_t begin_panel, int64_t end_panel);
   void (*dequantize)(const DequantizeArgs<T>&, int64_t begin_row, int64_t end_row);
 };
 

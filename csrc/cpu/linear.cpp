@@ -1,0 +1,83 @@
+#include "../op_checks.h"
+#include "../ops.h"
+#include "isa.h"
+#include "parallel.h"
+#include "tensor_data.h"
+
+#include <torch/csrc/stable/library.h>
+
+namespace pyengine {
+
+Tensor pack_linear_weight(const Tensor& weight) {
+  check_pack_linear_weight(weight);
+  const int64_t num_outputs = weight.size(0), num_inputs = weight.size(1);
+  const int64_t num_panels = (num_outputs + kLinearPanel - 1) / kLinearPanel;
+  Tensor packed;
+  dispatch_activation(weight.scalar_type(), [&](auto type) {
+    using T = decltype(type);
+    constexpr int64_t kStep = kLinearStep<T>;
+    const int64_t num_steps = (num_inputs + kStep - 1) / kStep;
+    packed = torch::stable::new_empty(weight, {num_panels, num_steps, kLinearPanel, kStep});
+    const T* from = data<T>(weight);
+    T* to = mutable_data<T>(packed);
+    parallel_items(num_panels, num_inputs * kLinearPanel, [&](int64_t begin, int64_t end) {
+      T* out = to + begin * num_steps * kLinearPanel * kStep;
+      for (int64_t panel = begin; panel < end; ++panel) {
+        for (int64_t step = 0; step < num_steps; ++step) {
+          for (int64_t lane = 0; lane < kLinearPanel; ++lane) {
+            const int64_t n = panel * kLinearPanel + lane;
+            for (int64_t k = step * kStep; k < (step + 1) * kStep; ++k) {
+              *out++ = n < num_outputs && k < num_inputs ? from[n * num_inputs + k] : T{};
+            }
+          }
+        }
+      }
+    });
+  });
+  return packed;
+}
+
+namespace {
+
+template <typename T, typename Out, typename Kernel>
+void run_linear(const Tensor& x, const Tensor& packed_weight, const std::optional<Tensor>& bias,
+                const Tensor& y, Kernel kernel) {
+  const LinearArgs<T, Out> args{
+      .x = data<T>(x),
+      .weight = data<T>(packed_weight),
+      .bias = bias ? data<T>(*bias) : nullptr,
+      .y = mutable_data<Out>(y),
+      .num_rows = x.size(0),
+      .num_inputs = x.size(1),
+      .num_outputs = y.size(1),
+      .x_stride = x.stride(0),
+  };
+  parallel_items(packed_weight.size(0), args.num_inputs * kLinearPanel * (1 + args.num_rows / 4),
+                 [&](int64_t begin, int64_t end) { kernel(args, begin, end); });
+}
+
+}  // namespace
+
+Tensor linear(const Tensor& x, const Tensor& packed_weight, const std::optional<Tensor>& bias,
+              int64_t num_outputs, bool float32_out) {
+  check_linear(x, packed_weight, bias, num_outputs);
+  const ScalarType dtype = float32_out ? ScalarType::Float : x.scalar_type();
+  Tensor y = torch::stable::new_empty(x, {x.size(0), num_outputs}, dtype);
+  dispatch_activation(x.scalar_type(), [&](auto type) {
+    using T = decltype(type);
+    const TypedKernels<T>& typed = kernels().typed<T>();
+    if (float32_out) {
+      run_linear<T, float>(x, packed_weight, bias, y, typed.linear_to_float);
+    } else {
+      run_linear<T, T>(x, packed_weight, bias, y, typed.linear);
+    }
+  });
+  return y;
+}
+
+}  // namespace pyengine
+
+STABLE_TORCH_LIBRARY_IMPL(pyengine, CPU, m) {
+  m.impl("pack_linear_weight", TORCH_BOX(&pyengine::pack_linear_weight));
+  m.impl("linear", TORCH_BOX(&pyengine::linear));
+}

@@ -1,0 +1,138 @@
+// y = x W^T + b over packed weights. Included by kernel_table.inc inside a namespace.
+//
+// Row invariance: an output element sums its products over k in ascending order into one
+// accumulator (pairs of k for bfloat16, as the dot-product instruction takes them), whatever the
+// number of rows, the place of a row in a tile, or the thread. K is never split.
+//
+// Packed weights, so that a panel streams through memory once, in the order of use:
+//
+//   float32    [N / 32][K][32]          element (n, k) at panel n / 32, k, lane n % 32
+//   bfloat16   [N / 32][K / 2][32][2]   pairs (k, k + 1) side by side, 32 bits
+//
+// N and K are padded with zeros to whole panels and pairs.
+
+// Rows of x that one tile takes: as many accumulators as the registers hold.
+#if defined(PYENGINE_VEC_AVX512)
+constexpr int kLinearRows = 12;
+#elif defined(PYENGINE_VEC_AVX2)
+constexpr int kLinearRows = 3;
+#else
+constexpr int kLinearRows = 2;
+#endif
+constexpr int kPanelVecs = static_cast<int>(kLinearPanel / kVecSize);
+
+// How the two types step through K: float32 one k at a time, bfloat16 two.
+inline Vec broadcast_step(const float* x) { return broadcast(*x); }
+inline Vec multiply_add_step(Vec x, const float* w, Vec acc) { return fma(x, load(w), acc); }
+
+#if defined(PYENGINE_VEC_AVX512)
+// A pair of bfloat16 in each 32-bit lane; only its bits matter.
+inline Vec broadcast_step(const bfloat16* x) {
+  int32_t pair;
+  std::memcpy(&pair, x, sizeof pair);
+  return {_mm512_castsi512_ps(_mm512_set1_epi32(pair))};
+}
+inline Vec multiply_add_step(Vec x, const bfloat16* w, Vec acc) {
+  const __m512i weights = _mm512_loadu_si512(w);
+  return {_mm512_dpbf16_ps(acc.v, (__m512bh)weights, (__m512bh)_mm512_castps_si512(x.v))};
+}
+#elif defined(PYENGINE_VEC_AVX2)
+inline Vec broadcast_step(const bfloat16* x) {
+  int32_t pair;
+  std::memcpy(&pair, x, sizeof pair);
+  return {_mm256_castsi256_ps(_mm256_set1_epi32(pair))};
+}
+inline Vec low_halves(__m256i pairs) { return {_mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16))}; }
+inline Vec high_halves(__m256i pairs) {
+  return {_mm256_castsi256_ps(_mm256_and_si256(pairs, _mm256_set1_epi32(-65536)))};
+}
+inline Vec multiply_add_step(Vec x, const bfloat16* w, Vec acc) {
+  const __m256i x_pairs = _mm256_castps_si256(x.v);
+  const __m256i w_pairs = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(w));
+  acc = fma(low_halves(x_pairs), low_halves(w_pairs), acc);
+  return fma(high_halves(x_pairs), high_halves(w_pairs), acc);
+}
+#else
+inline Vec broadcast_step(const bfloat16* x) {
+  return each_lane([&](int64_t i) { return to_float(x[i % 2]); });
+}
+inline Vec multiply_add_step(Vec x, const bfloat16* w, Vec acc) {
+  return each_lane([&](int64_t i) {
+    const float low = acc.v[i] + x.v[0] * to_float(w[2 * i]);
+    return low + x.v[1] * to_float(w[2 * i + 1]);
+  });
+}
+#endif
+
+// The kRows rows from x on, times one panel.
+template <int kRows, typename T, typename Out>
+void linear_tile(const LinearArgs<T, Out>& args, int64_t row, int64_t panel) {
+  constexpr int64_t kStep = kLinearStep<T>;
+  const int64_t num_steps = (args.num_inputs + kStep - 1) / kStep;
+  const T* w = args.weight + panel * num_steps * kStep * kLinearPanel;
+  Vec acc[kRows][kPanelVecs];
+  for (int r = 0; r < kRows; ++r) {
+    for (int v = 0; v < kPanelVecs; ++v) acc[r][v] = broadcast(0.0f);
+  }
+  const T* x = args.x + row * args.x_stride;
+  const int64_t num_whole_steps = args.num_inputs / kStep;
+  for (int64_t step = 0; step < num_whole_steps; ++step, w += kStep * kLinearPanel) {
+    for (int r = 0; r < kRows; ++r) {
+      const Vec xs = broadcast_step(x + r * args.x_stride + step * kStep);
+      for (int v = 0; v < kPanelVecs; ++v) {
+        acc[r][v] = multiply_add_step(xs, w + v * kVecSize * kStep, acc[r][v]);
+      }
+    }
+  }
+  if (num_whole_steps < num_steps) {  // an odd K: the last pair is half
+    for (int r = 0; r < kRows; ++r) {
+      T last[kStep] = {x[r * args.x_stride + args.num_inputs - 1]};
+      const Vec xs = broadcast_step(last);
+      for (int v = 0; v < kPanelVecs; ++v) {
+        acc[r][v] = multiply_add_step(xs, w + v * kVecSize * kStep, acc[r][v]);
+      }
+    }
+  }
+  const int64_t first = panel * kLinearPanel;
+  for (int r = 0; r < kRows; ++r) {
+    Out* y = args.y + (row + r) * args.num_outputs + first;
+    for (int v = 0; v < kPanelVecs; ++v) {
+      const int64_t n = std::min<int64_t>(kVecSize, args.num_outputs - first - v * kVecSize);
+      if (n <= 0) break;
+      Vec sum = acc[r][v];
+      if (args.bias != nullptr) {
+        const T* bias = args.bias + first + v * kVecSize;
+        sum = sum + (n == kVecSize ? load(bias) : load_n(bias, n));
+      }
+      if (n == kVecSize) {
+        store(y + v * kVecSize, sum);
+      } else {
+        store_n(y + v * kVecSize, sum, n);
+      }
+    }
+  }
+}
+
+// Dispatches the last rows, fewer than a whole tile.
+template <int kRows, typename T, typename Out>
+void linear_rest(const LinearArgs<T, Out>& args, int64_t row, int64_t num_rows, int64_t panel) {
+  if constexpr (kRows > 0) {
+    if (num_rows == kRows) {
+      linear_tile<kRows>(args, row, panel);
+    } else {
+      linear_rest<kRows - 1>(args, row, num_rows, panel);
+    }
+  }
+}
+
+// Panels [begin, end), all rows: a panel stays in the L2 cache while the rows pass by.
+template <typename T, typename Out>
+void linear(const LinearArgs<T, Out>& args, int64_t begin_panel, int64_t end_panel) {
+  for (int64_t panel = begin_panel; panel < end_panel; ++panel) {
+    int64_t row = 0;
+    for (; row + kLinearRows <= args.num_rows; row += kLinearRows) {
+      linear_tile<kLinearRows>(args, row, panel);
+    }
+    linear_rest<kLinearRows - 1>(args, row, args.num_rows - row, panel);
+  }
+}
