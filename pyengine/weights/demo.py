@@ -63,9 +63,9 @@ def fetch_demo_model(demo: DemoModel, *, show_progress: bool = True) -> Path:
             isn't the expected file.
     """
     path = cache_folder() / demo.file_name
-    if _is_verified(path, demo):
-        return path
     try:
+        if _is_verified(path, demo):
+            return path
         path.parent.mkdir(parents=True, exist_ok=True)
         with _locked(path.with_suffix(".lock")):
             if not _is_verified(path, demo):

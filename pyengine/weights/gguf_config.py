@@ -42,6 +42,11 @@ def to_hf_config(file: GGUFFile) -> dict[str, Any]:
             f"{file.path}: the architecture {arch!r} isn't supported in GGUF files, only "
             + ", ".join(map(repr, _ARCHITECTURES))
         )
+    if file.get("split.count", int, 1) > 1:
+        raise ModelLoadError(
+            f"{file.path}: this is one part of a model that was split into several files; merge "
+            "them into one first (llama.cpp's gguf-split does)"
+        )
     if "token_embd.weight" not in file.tensors:
         raise ModelLoadError(f"{file.path}: the tensor token_embd.weight is missing")
     embedding = file.tensors["token_embd.weight"]

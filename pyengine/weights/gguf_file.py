@@ -51,20 +51,18 @@ class GGMLType:
     block_bytes: int
 
 
-_SUPPORTED_TYPES = {
-    type_.id: type_
-    for type_ in (
-        GGMLType("F32", 0, 1, 4),
-        GGMLType("F16", 1, 1, 2),
-        GGMLType("BF16", 30, 1, 2),
-        GGMLType("Q4_0", 2, 32, 18),
-        GGMLType("Q4_1", 3, 32, 20),
-        GGMLType("Q8_0", 8, 32, 34),
-        GGMLType("Q4_K", 12, 256, 144),
-        GGMLType("Q5_K", 13, 256, 176),
-        GGMLType("Q6_K", 14, 256, 210),
-    )
-}
+SUPPORTED_TYPES = (
+    GGMLType("F32", 0, 1, 4),
+    GGMLType("F16", 1, 1, 2),
+    GGMLType("BF16", 30, 1, 2),
+    GGMLType("Q4_0", 2, 32, 18),
+    GGMLType("Q4_1", 3, 32, 20),
+    GGMLType("Q8_0", 8, 32, 34),
+    GGMLType("Q4_K", 12, 256, 144),
+    GGMLType("Q5_K", 13, 256, 176),
+    GGMLType("Q6_K", 14, 256, 210),
+)
+_TYPES_BY_ID = {type_.id: type_ for type_ in SUPPORTED_TYPES}
 
 # Names of the others, for messages.
 _OTHER_TYPES = {
@@ -240,12 +238,12 @@ class GGUFFile:
             )
         shape = tuple(self._scalar("Q") for _ in range(num_dims))[::-1]
         type_id, offset = self._scalar("I"), self._scalar("Q")
-        type_ = _SUPPORTED_TYPES.get(type_id)
+        type_ = _TYPES_BY_ID.get(type_id)
         if type_ is None:
-            supported = ", ".join(known.name for known in _SUPPORTED_TYPES.values())
+            supported = ", ".join(known.name for known in SUPPORTED_TYPES)
             raise ModelLoadError(
                 f"{self.path}: tensor {name} has the type "
-                f"{_OTHER_TYPES.get(type_id, 'with number')} ({type_id}), which isn't supported; "
+                f"{_OTHER_TYPES.get(type_id, f'number {type_id}')}, which isn't supported; "
                 f"the supported types are {supported}"
             )
         if 0 in shape or shape[-1] % type_.block_values != 0:

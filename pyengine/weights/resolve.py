@@ -4,6 +4,7 @@ from pathlib import Path
 
 from pyengine.errors import ModelLoadError
 from pyengine.weights.demo import DEMO_MODELS, fetch_demo_model
+from pyengine.weights.hub import fetch_from_hub, is_hub_name
 
 
 def resolve_model(name: str, *, revision: str | None = None, show_progress: bool = True) -> Path:
@@ -23,4 +24,9 @@ def resolve_model(name: str, *, revision: str | None = None, show_progress: bool
         return path
     if name in DEMO_MODELS:
         return fetch_demo_model(DEMO_MODELS[name], show_progress=show_progress)
-    raise ModelLoadError(f"{name}: no such file or folder")
+    if is_hub_name(name):
+        return fetch_from_hub(name, revision=revision, show_progress=show_progress)
+    raise ModelLoadError(
+        f"{name!r}: no such file or folder; a model is a folder, a .gguf file, a name on the "
+        f"Hugging Face Hub, or one of {', '.join(DEMO_MODELS)}"
+    )

@@ -77,7 +77,9 @@ def _read_index(path: Path) -> dict[str, str]:
     """-> tensor name -> shard's file name."""
     places = read_json(path).get("weight_map")
     if not isinstance(places, dict) or not places or not _are_file_names(places.values()):
-        raise ModelLoadError(f"{path}: weight_map must map the tensors' names to files")
+        raise ModelLoadError(
+            f"{path}: weight_map must map the tensors' names to files of this folder"
+        )
     return places
 
 
