@@ -38,7 +38,7 @@ class AllocatorMachine(RuleBasedStateMachine):
         self.chain_ids = {ROOT: ROOT_CHAIN_ID}
 
     @initialize(
-        num_blocks=st.integers(1, 9),
+        num_blocks=st.integers(1, 12),
         block_size=st.integers(1, 2),
         hash_mask=st.sampled_from([2**64 - 1, 1, 0]),
     )
@@ -130,6 +130,25 @@ class AllocatorMachine(RuleBasedStateMachine):
         self.holders.remove(holder)
         self.model.release(holder.table)
         self.allocator.free(holder.table)
+
+    @precondition(lambda self: any(holder.num_cached for holder in self.holders))
+    @rule(data=st.data())
+    def let_go_of_the_oldest_blocks(self, data):
+        """As a sliding window does: a parent may now be evicted while its child is held."""
+        holder = data.draw(st.sampled_from([h for h in self.holders if h.num_cached]))
+        n = data.draw(st.integers(1, holder.num_cached))
+        self.model.release(holder.table[:n])
+        self.allocator.free(holder.table[:n])
+        del holder.table[:n], holder.token_ids[: n * self.model.block_size]
+        holder.num_cached -= n
+
+    @rule(data=st.data())
+    def evict(self, data):
+        """Blocks are taken and given back, often all that are free."""
+        num_free = len(self.model.free)
+        table = self.allocate(data.draw(st.one_of(st.just(num_free), st.integers(0, num_free))))
+        self.model.release(table)
+        self.allocator.free(table)
 
     @rule(token_ids=st.lists(st.integers(0, 1), max_size=12))
     def look_up(self, token_ids):
