@@ -203,6 +203,16 @@ class Engine:
         num_prompt, vocab_size = len(prompt_token_ids), self.loaded.config.vocab_size
         if num_prompt == 0:
             raise InvalidRequestError("the prompt must hold at least one token", "prompt")
+        # The length first: it bounds how many ids there are to check.
+        max_tokens = params.max_tokens or 1
+        # The last token is never fed back, so it needs no slot.
+        if num_prompt + max_tokens - 1 > self.max_sequence_len:
+            raise InvalidRequestError(
+                f"the prompt's {num_prompt} tokens and max_tokens {max_tokens} need "
+                f"{num_prompt + max_tokens - 1} slots, but a sequence has at most "
+                f"{self.max_sequence_len}",
+                "max_tokens" if num_prompt <= self.max_sequence_len else "prompt",
+            )
         for name, token_ids in (
             ("prompt", prompt_token_ids),
             ("stop_token_ids", params.stop_token_ids),
@@ -214,15 +224,6 @@ class Engine:
                         f"{vocab_size - 1}",
                         name,
                     )
-        max_tokens = params.max_tokens or 1
-        # The last token is never fed back, so it needs no slot.
-        if num_prompt + max_tokens - 1 > self.max_sequence_len:
-            raise InvalidRequestError(
-                f"the prompt's {num_prompt} tokens and max_tokens {max_tokens} need "
-                f"{num_prompt + max_tokens - 1} slots, but a sequence has at most "
-                f"{self.max_sequence_len}",
-                "max_tokens" if num_prompt <= self.max_sequence_len else "prompt",
-            )
 
     def _new_sequence(self, request: Request, index: int) -> Sequence:
         room = self.max_sequence_len - len(request.prompt_token_ids) + 1

@@ -16,9 +16,9 @@ from pyengine.text.tokenizer import Tokenizer
 
 T = TypeVar("T")
 
-# Encoding runs at a few characters a microsecond: below this size the loop's wait is short, and a
-# hop to a thread would cost about as much.
-MAX_CHARS_ON_LOOP = 8192
+# Encoding runs at a few characters a microsecond: up to this size the loop waits for a millisecond
+# or two, and a hop to a thread would cost a part of that.
+MAX_CHARS_ON_LOOP = 4096
 MAX_TOKENS_ON_LOOP = 2048
 
 

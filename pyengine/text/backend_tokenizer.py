@@ -20,7 +20,10 @@ class BackendTokenizer(Tokenizer):
 
     def _encode(self, text: str, parse_special: bool) -> list[int]:
         backend = self._backend if parse_special else self._plain_backend
-        ids: list[int] = backend.encode(text, add_special_tokens=False).ids
+        # Of the library's ways to encode, those for batches alone release the GIL: a long text would
+        # hold up all other threads for seconds.
+        [encoding] = backend.encode_batch_fast([text], add_special_tokens=False)
+        ids: list[int] = encoding.ids
         return ids
 
     @functools.cached_property
