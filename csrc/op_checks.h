@@ -198,13 +198,12 @@ inline void check_linear(const Tensor& x, const Tensor& packed_weight,
   check_dtype(packed_weight, "packed_weight", x.scalar_type());
   check_contiguous(packed_weight, "packed_weight");
   const int64_t num_lanes = packed_weight.size(2), step = packed_weight.size(3);
-  STD_TORCH_CHECK(
-      packed_weight.size(1) == (x.size(1) + step - 1) / step, "packed_weight must be for the ",
-      x.size(1), " inputs of x, got shape ", shape_of(packed_weight));
-  STD_TORCH_CHECK(
-      packed_weight.size(0) == (num_outputs + num_lanes - 1) / num_lanes,
-      "packed_weight must be for num_outputs (", num_outputs, "), got shape ",
-      shape_of(packed_weight));
+  STD_TORCH_CHECK(packed_weight.size(1) == (x.size(1) + step - 1) / step,
+                  "packed_weight must be for the ", x.size(1), " inputs of x, got shape ",
+                  shape_of(packed_weight));
+  STD_TORCH_CHECK(packed_weight.size(0) == (num_outputs + num_lanes - 1) / num_lanes,
+                  "packed_weight must be for num_outputs (", num_outputs, "), got shape ",
+                  shape_of(packed_weight));
   if (bias) {
     check_dim(*bias, "bias", 1);
     check_dtype(*bias, "bias", x.scalar_type());
