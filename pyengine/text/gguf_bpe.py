@@ -46,8 +46,13 @@ def load_gguf_bpe(file: GGUFFile) -> Tokenizer:
             f"{file.path}: the pre-tokenizer {pre!r} isn't supported, only "
             + ", ".join(map(repr, _PATTERNS))
         )
-    tokens = file.require("tokenizer.ggml.tokens", list)
-    merges = [tuple(merge.split(" ", 1)) for merge in file.require("tokenizer.ggml.merges", list)]
+    tokens = file.require_list("tokenizer.ggml.tokens", str)
+    merges = [
+        (left, right)
+        for left, _, right in (
+            merge.partition(" ") for merge in file.require_list("tokenizer.ggml.merges", str)
+        )
+    ]
     try:
         model = models.BPE(
             vocab={token: token_id for token_id, token in enumerate(tokens)},

@@ -15,8 +15,8 @@ def load_gguf_sentencepiece(file: GGUFFile) -> Tokenizer:
     Raises:
         ModelLoadError: it is broken.
     """
-    tokens = file.require("tokenizer.ggml.tokens", list)
-    scores = file.require("tokenizer.ggml.scores", list)
+    tokens = file.require_list("tokenizer.ggml.tokens", str)
+    scores = file.require_list("tokenizer.ggml.scores", float)
     types = token_types(file, len(tokens))
     if len(scores) != len(tokens):
         raise ModelLoadError(

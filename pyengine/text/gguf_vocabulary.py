@@ -1,7 +1,7 @@
 """What GGUF files say of their tokens, whatever splits text into them."""
 
 from pyengine.errors import ModelLoadError
-from pyengine.text.sentencepiece_model import CONTROL, NORMAL, UNKNOWN
+from pyengine.text.sentencepiece_model import BYTE, CONTROL, NORMAL, UNKNOWN
 from pyengine.text.tokenizer import Vocabulary
 from pyengine.weights.gguf_config import eos_token_ids
 from pyengine.weights.gguf_file import GGUFFile
@@ -11,15 +11,17 @@ def token_types(file: GGUFFile, num_tokens: int) -> list[int]:
     """The kind of each token, NORMAL and so on.
 
     Raises:
-        ModelLoadError: there are more or fewer of them than tokens.
+        ModelLoadError: there are more or fewer of them than tokens, or one is unknown.
     """
-    types = file.get("tokenizer.ggml.token_type", list)
+    types = file.get_list("tokenizer.ggml.token_type", int)
     if types is None:
         return [NORMAL] * num_tokens
     if len(types) != num_tokens:
         raise ModelLoadError(
             f"{file.path}: broken vocabulary: {num_tokens} tokens, but {len(types)} token types"
         )
+    if unknown := set(types).difference(range(NORMAL, BYTE + 1)):
+        raise ModelLoadError(f"{file.path}: broken vocabulary: unknown token types {unknown}")
     return types
 
 
@@ -44,7 +46,7 @@ def gguf_vocabulary(
     eos_id = file.get("tokenizer.ggml.eos_token_id", int)
     eos_ids = eos_token_ids(file)
     for token_id in (bos_id, *eos_ids):
-        if token_id is not None and token_id >= len(token_bytes):
+        if token_id is not None and not 0 <= token_id < len(token_bytes):
             raise ModelLoadError(
                 f"{file.path}: broken vocabulary: the token {token_id} begins or ends texts, "
                 f"but there are {len(token_bytes)} tokens"
@@ -58,8 +60,8 @@ def gguf_vocabulary(
         special_ids=frozenset(special_ids),
         bos_token_id=bos_id,
         eos_token_ids=frozenset(eos_ids),
-        bos_token="" if bos_id is None else token_bytes[bos_id].decode(),
-        eos_token="" if eos_id is None else token_bytes[eos_id].decode(),
+        bos_token="" if bos_id is None else token_bytes[bos_id].decode(errors="replace"),
+        eos_token="" if eos_id is None else token_bytes[eos_id].decode(errors="replace"),
         prefix_ids=[bos_id] if add_bos and bos_id is not None else [],
         suffix_ids=[eos_id] if add_eos and eos_id is not None else [],
         has_space_prefix=has_space_prefix,

@@ -21,8 +21,8 @@ def eos_token_ids(file: GGUFFile) -> list[int]:
     """The tokens that end an answer: end of sequence, of a turn, of a message."""
     keys = ("eos_token_id", "eot_token_id", "eom_token_id")
     ids = [file.get(f"tokenizer.ggml.{key}", int) for key in keys]
-    tokens = file.get("tokenizer.ggml.tokens", list, [])
-    types = file.get("tokenizer.ggml.token_type", list, [])
+    tokens = file.get_list("tokenizer.ggml.tokens", str) or []
+    types = file.get_list("tokenizer.ggml.token_type", int) or []
     for token_id, (token, type_) in enumerate(zip(tokens, types, strict=False)):
         if type_ == CONTROL_TOKEN and token in _END_OF_TURN_TOKENS:
             ids.append(token_id)
@@ -50,8 +50,8 @@ def to_hf_config(file: GGUFFile) -> dict[str, Any]:
     if "token_embd.weight" not in file.tensors:
         raise ModelLoadError(f"{file.path}: the tensor token_embd.weight is missing")
     embedding = file.tensors["token_embd.weight"]
-    hidden_size = file.require(f"{arch}.embedding_length", int)
-    num_heads = file.require(f"{arch}.attention.head_count", int)
+    hidden_size = _require_size(file, f"{arch}.embedding_length")
+    num_heads = _require_size(file, f"{arch}.attention.head_count")
     head_dim = file.get(f"{arch}.attention.key_length", int) or hidden_size // num_heads
     config: dict[str, Any] = {
         "architectures": [_ARCHITECTURES[arch]],
@@ -60,12 +60,12 @@ def to_hf_config(file: GGUFFile) -> dict[str, Any]:
         "torch_dtype": "float32" if _is_float32(file) else "bfloat16",
         "vocab_size": embedding.shape[0],
         "hidden_size": hidden_size,
-        "intermediate_size": file.require(f"{arch}.feed_forward_length", int),
-        "num_hidden_layers": file.require(f"{arch}.block_count", int),
+        "intermediate_size": _require_size(file, f"{arch}.feed_forward_length"),
+        "num_hidden_layers": _require_size(file, f"{arch}.block_count"),
         "num_attention_heads": num_heads,
         "num_key_value_heads": file.get(f"{arch}.attention.head_count_kv", int, num_heads),
         "head_dim": head_dim,
-        "max_position_embeddings": file.require(f"{arch}.context_length", int),
+        "max_position_embeddings": _require_size(file, f"{arch}.context_length"),
         "rms_norm_eps": _shortest(file.require(f"{arch}.attention.layer_norm_rms_epsilon", float)),
         "rope_theta": _shortest(file.get(f"{arch}.rope.freq_base", float, 10000.0)),
         "rope_scaling": _rope_scaling(file, arch),
@@ -84,6 +84,13 @@ def to_hf_config(file: GGUFFile) -> dict[str, Any]:
     if rotary_dim != head_dim:
         config["partial_rotary_factor"] = rotary_dim / head_dim
     return config
+
+
+def _require_size(file: GGUFFile, key: str) -> int:
+    size = file.require(key, int)
+    if size < 1:
+        raise ModelLoadError(f"{file.path}: broken GGUF file: {key} must be at least 1, got {size}")
+    return size
 
 
 def _rope_scaling(file: GGUFFile, arch: str) -> dict[str, Any] | None:

@@ -150,6 +150,28 @@ class GGUFFile:
             raise self._broken(f"the key {key} is missing")
         return value
 
+    def get_list(self, key: str, kind: type[_T]) -> list[_T] | None:
+        """The list metadata[key] if it is there, checked to hold values of a kind.
+
+        Raises:
+            ModelLoadError: it isn't a list, or one of values of another kind.
+        """
+        values: list[_T] | None = self.get(key, list)
+        if values and type(values[0]) is not kind:  # all are of one type in the file
+            raise self._broken(f"{key} must be a list of {kind.__name__}, got {values[0]!r:.100}")
+        return values
+
+    def require_list(self, key: str, kind: type[_T]) -> list[_T]:
+        """The list metadata[key], checked as in get_list().
+
+        Raises:
+            ModelLoadError: it is missing, or of another kind.
+        """
+        values = self.get_list(key, kind)
+        if values is None:
+            raise self._broken(f"the key {key} is missing")
+        return values
+
     def _broken(self, what: str) -> ModelLoadError:
         return ModelLoadError(f"{self.path}: broken GGUF file: {what}")
 

@@ -201,6 +201,9 @@ def test_broken_vocabularies_are_refused(tmp_path: Path) -> None:
     path = write_bpe(tmp_path / "merges.gguf", "gpt-2", tokens, ["nowhere near"], {})
     with pytest.raises(ModelLoadError, match=r"merges\.gguf: broken vocabulary: .*nowhere"):
         load_tokenizer(path)
+    path = write_bpe(tmp_path / "types.gguf", "gpt-2", tokens, ["l o"], {"<new>": 9})
+    with pytest.raises(ModelLoadError, match=r"unknown token types \{9\}"):
+        load_tokenizer(path)
     path = write_bpe(tmp_path / "ends.gguf", "gpt-2", tokens, ["l o"], {}, eos_token_id=9999)
     with pytest.raises(ModelLoadError, match=r"the token 9999 begins or ends texts, but there"):
         load_tokenizer(path)

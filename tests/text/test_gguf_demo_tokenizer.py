@@ -3,8 +3,13 @@
 from pathlib import Path
 
 import pytest
+from tokenizers import Tokenizer as Backend
+from tokenizers import models, pre_tokenizers
 
+from pyengine.text.chat_template import ChatTemplate
 from pyengine.text.tokenizer import Tokenizer, load_tokenizer
+from pyengine.weights.gguf_file import GGUFFile
+from tests.text.texts import CORPUS, TEXTS
 
 
 @pytest.fixture(scope="module")
@@ -27,3 +32,36 @@ def test_special_tokens_are_read_only_if_asked_for(tokenizer: Tokenizer) -> None
     assert tokenizer.decode(as_text) == "<|im_start|>user\n"
     assert tokenizer.decode([1, 4093, 198]) == "user\n"
     assert tokenizer.decode([1, 4093, 198], skip_special_tokens=False) == "<|im_start|>user\n"
+
+
+def test_splits_texts_as_the_published_tokenizer_does(
+    tokenizer: Tokenizer, demo_model_path: Path
+) -> None:
+    metadata = GGUFFile(demo_model_path).metadata
+    tokens = metadata["tokenizer.ggml.tokens"]
+    merges = [tuple(merge.split(" ")) for merge in metadata["tokenizer.ggml.merges"]]
+    published = Backend(models.BPE({token: i for i, token in enumerate(tokens)}, merges))
+    published.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Digits(individual_digits=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
+        ]
+    )
+    published.add_special_tokens(tokens[:17])
+    for text in {*TEXTS, *CORPUS, "<|im_start|>user\nHi<|im_end|>\n<|endoftext|>x"}:
+        assert tokenizer.encode(text) == published.encode(text).ids, text
+
+
+def test_a_conversation_is_spelled_out_and_tokenized(tokenizer: Tokenizer) -> None:
+    assert tokenizer.chat_template is not None
+    template = ChatTemplate(
+        tokenizer.chat_template, bos_token=tokenizer.bos_token, eos_token=tokenizer.eos_token
+    )
+    prompt = template.render([{"role": "user", "content": "Hi"}])
+    assert prompt == (
+        "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face"
+        "<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+    )
+    token_ids = tokenizer.encode(prompt)
+    assert [token_ids.count(1), token_ids.count(2)] == [3, 2]
+    assert tokenizer.decode(token_ids, skip_special_tokens=False) == prompt

@@ -1,5 +1,6 @@
 """GGUF files made here: every type of tensor, every key, and everything that can be broken."""
 
+import contextlib
 import re
 import struct
 from collections.abc import Callable
@@ -9,6 +10,8 @@ import numpy as np
 import pytest
 import torch
 from gguf import GGMLQuantizationType, GGUFWriter, quants
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from pyengine import ops
 from pyengine.errors import ModelLoadError
@@ -287,6 +290,24 @@ def test_a_file_cut_short_anywhere_is_refused(tmp_path: Path) -> None:
     for length in [*range(4, header, 7), header, len(whole) // 2, len(whole) - 1]:
         path.write_bytes(whole[:length])
         refuses(path, "broken GGUF file: .* is cut short")
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(damage=st.dictionaries(st.integers(4, 1200), st.integers(0, 255), min_size=1, max_size=4))
+def test_damage_anywhere_in_the_header_is_refused_or_does_no_harm(
+    tmp_path: Path, damage: dict[int, int]
+) -> None:
+    path = tmp_path / "model.gguf"
+    if not path.exists():
+        write(path)
+    content = bytearray(path.read_bytes())
+    for position, byte in damage.items():
+        content[position] = byte
+    damaged = tmp_path / "damaged.gguf"
+    damaged.unlink(missing_ok=True)  # not written over: the last one may still be mapped
+    damaged.write_bytes(content)
+    with contextlib.suppress(ModelLoadError):
+        open_checkpoint(damaged)
 
 
 def header(num_tensors: int, num_metadata: int) -> bytes:
