@@ -5,10 +5,11 @@ from typing import Any
 from aiohttp import web
 
 from pyengine.outputs import CompletionOutput, SequenceDelta, TokenLogprobs
+from pyengine.server.answers import Choice
 from pyengine.server.context import ENGINE
 from pyengine.server.logprobs import chat_logprobs
 from pyengine.server.prompts import encode_messages
-from pyengine.server.protocol import ChatBody, Choice, read_body
+from pyengine.server.protocol import ChatBody, read_body
 from pyengine.server.respond import Wording, check_accepting, check_model, respond
 from pyengine.text.tokenizer import Tokenizer
 

@@ -8,10 +8,10 @@ from aiohttp import web
 
 from pyengine.outputs import RequestUpdate, SequenceDelta
 from pyengine.sampling_params import SamplingParams
+from pyengine.server.answers import ChoiceInfo, PyengineInfo, Usage
 from pyengine.server.context import ENGINE, METRICS
 from pyengine.server.merge import merge
 from pyengine.server.prompts import Prompt
-from pyengine.server.protocol import ChoiceInfo, PyengineInfo, Usage
 
 
 class Generation:

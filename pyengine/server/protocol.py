@@ -1,12 +1,11 @@
-"""The bodies of requests, checked, and the shapes of answers.
+"""The bodies of requests, checked.
 
-Requests are strict: a field that pyengine doesn't know is refused by name rather than ignored, and
-a value of the wrong type isn't converted. A field that is null counts as left out. Answers are
-plain dicts (typed for the type checker alone), since one is built for every token of a stream.
+They are strict: a field that pyengine doesn't know is refused by name rather than ignored, and a
+value of the wrong type isn't converted. A field that is null counts as left out.
 """
 
 from dataclasses import fields
-from typing import Annotated, Any, Literal, NotRequired, TypedDict, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from aiohttp import web
 from pydantic import (
@@ -19,7 +18,6 @@ from pydantic import (
     model_validator,
 )
 
-from pyengine.outputs import FinishReason
 from pyengine.sampling_params import MAX_LOGPROBS, SamplingParams
 from pyengine.server.errors import ApiError, from_validation_error
 
@@ -199,54 +197,6 @@ class TokenizeBody(Body):
 class DetokenizeBody(Body):
     model: str | None = None
     tokens: TokenIds
-
-
-class PromptTokensDetails(TypedDict):
-    cached_tokens: int
-
-
-class Usage(TypedDict):
-    prompt_tokens: int
-    completion_tokens: int
-    total_tokens: int
-    prompt_tokens_details: PromptTokensDetails
-
-
-class ChoiceInfo(TypedDict):
-    """What OpenAI's objects have no place for. `seed` replays this choice, with n = 1."""
-
-    index: int
-    seed: int
-    timings: dict[str, Any] | None  # outputs.RequestTimings
-
-
-class PyengineInfo(TypedDict):
-    choices: list[ChoiceInfo]
-
-
-class Choice(TypedDict):
-    """One choice, or what a step added to it. Of the last three one is there: `text` in
-    completions, `message` in chat completions, `delta` in the chunks of a chat stream."""
-
-    index: int
-    logprobs: dict[str, Any] | None
-    finish_reason: FinishReason | None
-    stop_reason: str | int | None
-    text: NotRequired[str]
-    message: NotRequired[dict[str, str]]
-    delta: NotRequired[dict[str, str]]
-
-
-class Answer(TypedDict):
-    """An answer, or a chunk of one."""
-
-    id: str
-    object: str
-    created: int
-    model: str
-    choices: list[Choice]
-    usage: NotRequired[Usage | None]
-    pyengine: NotRequired[PyengineInfo]
 
 
 BodyT = TypeVar("BodyT", bound=Body)

@@ -10,11 +10,12 @@ from aiohttp import web
 
 from pyengine.outputs import CompletionOutput, SequenceDelta
 from pyengine.sampling_params import SamplingParams
+from pyengine.server.answers import Answer, Choice
 from pyengine.server.context import DRAINING, OPTIONS
 from pyengine.server.errors import ApiError, to_api_error
 from pyengine.server.generation import Generation
 from pyengine.server.prompts import Prompt
-from pyengine.server.protocol import Answer, Choice, GenerationBody
+from pyengine.server.protocol import GenerationBody
 from pyengine.server.sse import DONE, EventStream, encode_event
 
 

@@ -20,8 +20,8 @@ class BackendTokenizer(Tokenizer):
 
     def _encode(self, text: str, parse_special: bool) -> list[int]:
         backend = self._backend if parse_special else self._plain_backend
-        # Of the library's ways to encode, those for batches alone release the GIL: a long text would
-        # hold up all other threads for seconds.
+        # Of the library's ways to encode, only those for batches release the GIL: with another, a
+        # long text would hold up all threads for seconds.
         [encoding] = backend.encode_batch_fast([text], add_special_tokens=False)
         ids: list[int] = encoding.ids
         return ids

@@ -1,0 +1,54 @@
+"""The shapes of answers. They are plain dicts, typed for the type checker alone, since one is built
+for every token of a stream."""
+
+from typing import Any, NotRequired, TypedDict
+
+from pyengine.outputs import FinishReason
+
+
+class PromptTokensDetails(TypedDict):
+    cached_tokens: int
+
+
+class Usage(TypedDict):
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: PromptTokensDetails
+
+
+class ChoiceInfo(TypedDict):
+    """What OpenAI's objects have no place for. `seed` replays this choice, with n = 1."""
+
+    index: int
+    seed: int
+    timings: dict[str, Any] | None  # outputs.RequestTimings
+
+
+class PyengineInfo(TypedDict):
+    choices: list[ChoiceInfo]
+
+
+class Choice(TypedDict):
+    """One choice, or what a step added to it. Of the last three one is there: `text` in
+    completions, `message` in chat completions, `delta` in the chunks of a chat stream."""
+
+    index: int
+    logprobs: dict[str, Any] | None
+    finish_reason: FinishReason | None
+    stop_reason: str | int | None
+    text: NotRequired[str]
+    message: NotRequired[dict[str, str]]
+    delta: NotRequired[dict[str, str]]
+
+
+class Answer(TypedDict):
+    """An answer, or a chunk of one."""
+
+    id: str
+    object: str
+    created: int
+    model: str
+    choices: list[Choice]
+    usage: NotRequired[Usage | None]
+    pyengine: NotRequired[PyengineInfo]
