@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar, overload
 
 from pyengine.errors import ModelLoadError
+from pyengine.weights.ggml_types import OTHER_TYPES, SUPPORTED_TYPES, TYPES_BY_ID, GGMLType
 
 _T = TypeVar("_T")
 
@@ -39,38 +40,6 @@ _SCALARS = {
     12: "d",
 }
 _STRING, _ARRAY = 8, 9
-
-
-@dataclass(frozen=True)
-class GGMLType:
-    """How the values of a tensor are stored: in blocks of so many values and bytes."""
-
-    name: str
-    id: int
-    block_values: int
-    block_bytes: int
-
-
-SUPPORTED_TYPES = (
-    GGMLType("F32", 0, 1, 4),
-    GGMLType("F16", 1, 1, 2),
-    GGMLType("BF16", 30, 1, 2),
-    GGMLType("Q4_0", 2, 32, 18),
-    GGMLType("Q4_1", 3, 32, 20),
-    GGMLType("Q8_0", 8, 32, 34),
-    GGMLType("Q4_K", 12, 256, 144),
-    GGMLType("Q5_K", 13, 256, 176),
-    GGMLType("Q6_K", 14, 256, 210),
-)
-_TYPES_BY_ID = {type_.id: type_ for type_ in SUPPORTED_TYPES}
-
-# Names of the others, for messages.
-_OTHER_TYPES = {
-    6: "Q5_0", 7: "Q5_1", 9: "Q8_1", 10: "Q2_K", 11: "Q3_K", 15: "Q8_K", 16: "IQ2_XXS",
-    17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 20: "IQ4_NL", 21: "IQ3_S", 22: "IQ2_S", 23: "IQ4_XS",
-    24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M", 34: "TQ1_0", 35: "TQ2_0",
-    39: "MXFP4", 40: "NVFP4",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -260,12 +229,12 @@ class GGUFFile:
             )
         shape = tuple(self._scalar("Q") for _ in range(num_dims))[::-1]
         type_id, offset = self._scalar("I"), self._scalar("Q")
-        type_ = _TYPES_BY_ID.get(type_id)
+        type_ = TYPES_BY_ID.get(type_id)
         if type_ is None:
             supported = ", ".join(known.name for known in SUPPORTED_TYPES)
             raise ModelLoadError(
                 f"{self.path}: tensor {name} has the type "
-                f"{_OTHER_TYPES.get(type_id, f'number {type_id}')}, which isn't supported; "
+                f"{OTHER_TYPES.get(type_id, f'number {type_id}')}, which isn't supported; "
                 f"the supported types are {supported}"
             )
         if 0 in shape or shape[-1] % type_.block_values != 0:

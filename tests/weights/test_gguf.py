@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from pyengine import ops
 from pyengine.errors import ModelLoadError
 from pyengine.weights import open_checkpoint
-from pyengine.weights.gguf_file import SUPPORTED_TYPES, GGUFFile
+from pyengine.weights.ggml_types import SUPPORTED_TYPES
+from pyengine.weights.gguf_file import GGUFFile
 
 HIDDEN, HEADS, KV_HEADS, HEAD_DIM, FEED_FORWARD, VOCAB = 256, 4, 2, 64, 512, 96
 
