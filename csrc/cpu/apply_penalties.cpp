@@ -72,7 +72,7 @@ void apply_penalties_(const Tensor& logits, const Tensor& token_ids, const Tenso
                     "] must be in [0, ", length, "], the length of the row's history, got ",
                     prompt_lens[r]);
   }
-  check_token_ids(ids, total, vocab_size);
+  check_range("token_ids", ids, total, 0, vocab_size);
 
   float* values = mutable_data<float>(logits);
   const float *repetitions = data<float>(repetition), *presences = data<float>(presence),

@@ -2,27 +2,27 @@
 // dequantization. d is a block's scale, m its minimum; both are stored as half floats. Included by
 // kernel_table.inc inside a namespace.
 
-// Free of branches, so that loops over it become vector code; exact, subnormal numbers included.
+// Exact, subnormal numbers included. Free of branches, so that loops over it become vector code:
+// a choice between two values is a mask, made by a carry or a borrow out of the exponent.
 inline float half_to_float(const uint8_t* p) {
   uint16_t half;
   std::memcpy(&half, p, sizeof half);
-  const uint32_t sign = (half & 0x8000u) << 16;
-  const uint32_t shifted = (half & 0x7fffu) << 13;
-  const uint32_t exponent = shifted & 0x0f800000u;
-  const uint32_t normal = shifted + (112u << 23);
-  const uint32_t infinite = shifted | 0x7f800000u;
-  const uint32_t one_up = shifted + (113u << 23);
-  float subnormal;
-  std::memcpy(&subnormal, &one_up, sizeof subnormal);
-  subnormal -= 0x1p-14f;
-  uint32_t subnormal_bits;
-  std::memcpy(&subnormal_bits, &subnormal, sizeof subnormal_bits);
-  const uint32_t magnitude =
-      exponent == 0 ? subnormal_bits : (exponent == 0x0f800000u ? infinite : normal);
-  const uint32_t bits = sign | magnitude;
-  float x;
-  std::memcpy(&x, &bits, sizeof x);
-  return x;
+  const uint32_t magnitude = (half & 0x7fffu) << 13;
+  const uint32_t exponent = magnitude & (31u << 23);
+  // The bias of exponents grows by 112; infinity and NaN go up to the greatest exponent of all.
+  const uint32_t is_greatest = (exponent + (1u << 23)) >> 28;
+  const uint32_t normal = magnitude + (112u << 23) + (-is_greatest & (112u << 23));
+  // 2^-14 * (1 + fraction) - 2^-14
+  const uint32_t with_one = magnitude + (113u << 23);
+  float value;
+  std::memcpy(&value, &with_one, sizeof value);
+  value -= 0x1p-14f;
+  uint32_t subnormal;
+  std::memcpy(&subnormal, &value, sizeof subnormal);
+  const uint32_t choice = -((exponent - 1) >> 31);
+  const uint32_t bits = (subnormal & choice) | (normal & ~choice) | (half & 0x8000u) << 16;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
 }
 
 struct F32 {
@@ -150,18 +150,6 @@ struct Q6_K {
   }
 };
 
-template <typename Block>
-void decode_block(const uint8_t* block, float* out) {
-  Block::decode(block, out);
-}
-
-template <typename Block>
-void decode_block(const uint8_t* block, bfloat16* out) {
-  float values[Block::kSize];
-  Block::decode(block, values);
-  for (int64_t i = 0; i < Block::kSize; i += kVecSize) store(out + i, load(values + i));
-}
-
 template <typename Element, typename T>
 void decode_elements(const DequantizeArgs<T>& args, int64_t begin_row, int64_t end_row) {
   for (int64_t row = begin_row; row < end_row; ++row) {
@@ -173,15 +161,30 @@ void decode_elements(const DequantizeArgs<T>& args, int64_t begin_row, int64_t e
   }
 }
 
+template <typename Block>
+void decode_row(const uint8_t* blocks, int64_t size, float* out) {
+  for (int64_t i = 0; i < size; i += Block::kSize, blocks += Block::kBytes) {
+    Block::decode(blocks, out + i);
+  }
+}
+
+// Several small blocks at a time: reading back a vector right after its parts were written stalls.
+template <typename Block>
+void decode_row(const uint8_t* blocks, int64_t size, bfloat16* out) {
+  constexpr int64_t kChunk = 256;
+  float values[kChunk];
+  for (int64_t begin = 0; begin < size; begin += kChunk) {
+    const int64_t n = std::min(kChunk, size - begin);
+    decode_row<Block>(blocks + begin / Block::kSize * Block::kBytes, n, values);
+    for (int64_t i = 0; i < n; i += kVecSize) store(out + begin + i, load(values + i));
+  }
+}
+
 template <typename Block, typename T>
 void decode_blocks(const DequantizeArgs<T>& args, int64_t begin_row, int64_t end_row) {
-  const int64_t num_blocks = args.row_size / Block::kSize;
   for (int64_t row = begin_row; row < end_row; ++row) {
-    const uint8_t* in = args.data + row * args.row_bytes;
-    T* out = args.out + row * args.row_size;
-    for (int64_t b = 0; b < num_blocks; ++b) {
-      decode_block<Block>(in + b * Block::kBytes, out + b * Block::kSize);
-    }
+    decode_row<Block>(args.data + row * args.row_bytes, args.row_size,
+                      args.out + row * args.row_size);
   }
 }
 

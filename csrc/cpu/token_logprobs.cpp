@@ -34,7 +34,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> token_logprobs(const Tensor& logits,
   const int64_t rows = logits.size(0), vocab_size = logits.size(1);
   const float* values = data<float>(logits);
   const int64_t* ids = data<int64_t>(token_ids);
-  check_token_ids(ids, rows, vocab_size);
+  check_range("token_ids", ids, rows, 0, vocab_size);
 
   Tensor logprob = torch::stable::new_empty(logits, {rows});
   Tensor rank = torch::stable::new_empty(logits, {rows}, ScalarType::Int);

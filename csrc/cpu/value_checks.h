@@ -21,13 +21,6 @@ inline void check_offsets(const char* name, const int32_t* offsets, int64_t num_
                   offsets[num_items]);
 }
 
-inline void check_token_ids(const int64_t* token_ids, int64_t size, int64_t vocab_size) {
-  for (int64_t i = 0; i < size; ++i) {
-    STD_TORCH_CHECK(token_ids[i] >= 0 && token_ids[i] < vocab_size, "token_ids[", i,
-                    "] must be in [0, ", vocab_size, "), the vocabulary, got ", token_ids[i]);
-  }
-}
-
 // Every one of the `size` values is in [low, high).
 inline void check_range(const char* name, const int64_t* values, int64_t size, int64_t low,
                         int64_t high) {

@@ -202,6 +202,15 @@ def test_top_p_resolves_ties_to_the_fewest_lowest_ids_that_reach_it(num_tied, ei
     assert set(draws(row, 4000, top_p=eighths / 8)) == set(kept)
 
 
+@pytest.mark.parametrize(("top_k", "num_kept"), [(0, 4000), (4000, 2000)])
+def test_top_p_halves_thousands_of_tied_tokens_exactly(top_k, num_kept):
+    row = np.full(20000, -INFINITY, dtype=np.float32)
+    tied = np.sort(np.random.default_rng(1).permutation(20000)[:8000])
+    row[tied] = 4.0
+    got = draws(row, 100, top_k=top_k, top_p=0.5, seeds=9)
+    assert got == [tied[int(sampling_noise(9, index) * num_kept)] for index in range(100)]
+
+
 def test_top_p_is_of_what_top_k_and_min_p_left():
     # Of four equal tokens and many small ones, top_k leaves the four, top_p 0.5 the first two.
     row = np.zeros(1000, dtype=np.float32)
