@@ -23,6 +23,7 @@ SOURCE = Path(__file__).parents[1]
 SOURCE_NAMES = ["csrc", "pyengine", "setup.py", "pyproject.toml", "README.md", "LICENSE"]
 EXTENSION = re.compile(r"pyengine/(_core|_ops)\..*\.so")
 START_TIMEOUT_S = 300
+QUESTION = "What is the capital of France? Answer in one sentence."
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +110,7 @@ def test_the_installed_package_comes_from_the_wheel(environment: Path, tmp_path:
 
 
 def test_the_installed_command_serves_the_demo_model_to_the_openai_client(server_url: str) -> None:
-    question = [{"role": "user", "content": "What is the capital of France?"}]
+    question = [{"role": "user", "content": QUESTION}]
     with openai.OpenAI(base_url=f"{server_url}/v1", api_key="none") as client:
         [model] = client.models.list().data
         assert model.id == "smollm2-135m-instruct"

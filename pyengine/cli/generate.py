@@ -4,7 +4,7 @@ Without PROMPT, the prompt is read from standard input. One prompt is streamed a
 several run as one batch, and are printed in order.
 
 examples:
-  pyengine generate smollm2-135m-instruct "The capital of France is" --temperature 0
+  pyengine generate smollm2-135m-instruct "Once upon a time" --temperature 0
   pyengine generate smollm2-135m-instruct < prompt.txt --max-tokens 100
 """
 

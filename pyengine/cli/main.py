@@ -30,7 +30,7 @@ MODEL is a folder with a Hugging Face checkpoint, a .gguf file, a name on the Hu
 
 examples:
   pyengine serve smollm2-135m-instruct
-  pyengine generate smollm2-135m-instruct "The capital of France is" --temperature 0
+  pyengine generate smollm2-135m-instruct "Once upon a time" --temperature 0
   pyengine chat ./my-model.gguf --system "You answer in one sentence."
   pyengine COMMAND --help
 """

@@ -17,6 +17,7 @@ from pyengine.config import EngineConfig
 from pyengine.server.options import ServerOptions
 
 USAGE = "MODEL [options]"
+QUESTION = "What is the capital of France? Answer in one sentence."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,7 +53,7 @@ def _greeting(url: str, model: str) -> str:
     body = json.dumps(
         {
             "model": model,
-            "messages": [{"role": "user", "content": "What is the capital of France?"}],
+            "messages": [{"role": "user", "content": QUESTION}],
             "max_tokens": 64,
             "temperature": 0,
         }
