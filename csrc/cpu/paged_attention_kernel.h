@@ -10,7 +10,7 @@
 // The softmax so far of some rows: out = sum of exp(score - max) * value, sum = that of the
 // factors.
 struct AttentionState {
-  float* out;  // [rows, padded_head_size]
+  float* out;  // [rows, size]
   float* max;  // [rows], -infinity before the first key
   float* sum;  // [rows]
 
@@ -33,7 +33,7 @@ struct AttentionItemKernel {
   const AttentionItem& item;
   const int64_t group = args.num_heads / args.num_kv_heads;
   const int64_t rows = item.num_tokens * group;
-  const int64_t size = padded_head_size(args.head_size);
+  const int64_t size = (args.head_size + kVecSize - 1) / kVecSize * kVecSize;  // padded row
   const int64_t lanes = (args.head_size + kWidth - 1) / kWidth;
   // Scratch memory, attention_scratch_size floats.
   float* keys;    // lanes of [lanes, kTileKeys]
@@ -74,46 +74,27 @@ struct AttentionItemKernel {
     }
   }
 
-  // Points rows[k] at key (or value) first + k for k in [begin, end), and at zeros elsewhere.
-  void find_rows(const T* cache, int64_t first, int64_t begin, int64_t end, const T** found) const {
+  // Where the keys and values of a tile are; zeros for positions that no row of the item sees.
+  struct TileRows {
+    const T* keys[kTileKeys];
+    const T* values[kTileKeys];
+  };
+
+  void find_rows(int64_t first, TileRows& found) const {
     static constexpr T kZeros[kMaxHeadSize] = {};
-    std::fill(found, found + begin, kZeros);
-    std::fill(found + end, found + kTileKeys, kZeros);
+    const int64_t begin = std::max<int64_t>(0, item.first_key - first);
+    const int64_t end = std::min(kTileKeys, item.end_key - first);
+    std::fill(found.keys, found.keys + kTileKeys, kZeros);
+    std::fill(found.values, found.values + kTileKeys, kZeros);
     const int32_t* table = args.block_tables + item.seq * args.max_blocks;
     int64_t block = (first + begin) / args.block_size, offset = (first + begin) % args.block_size;
     for (int64_t k = begin; k < end; ++block, offset = 0) {
-      const T* row =
-          cache + ((table[block] * args.num_kv_heads + item.kv_head) * args.block_size + offset) *
-                      args.head_size;
+      int64_t at = ((table[block] * args.num_kv_heads + item.kv_head) * args.block_size + offset) *
+                   args.head_size;
       const int64_t stop = std::min(end, k + args.block_size - offset);
-      for (; k < stop; ++k, row += args.head_size) found[k] = row;
-    }
-  }
-
-  // Lays out the keys and values of positions first + [begin, end); zeros for the tile's others.
-  void load_tile(int64_t first, int64_t begin, int64_t end) const {
-    const T* found[kTileKeys];
-    find_rows(args.key_cache, first, begin, end, found);
-    for (int64_t i = 0; i < lanes; i += kVecSize) {
-      const int64_t n = std::min(kVecSize * kWidth, args.head_size - i * kWidth);
-      for (int64_t k = 0; k < kTileKeys; k += kVecSize) {
-        Vec block[kVecSize];
-        for (int64_t j = 0; j < kVecSize; ++j) {
-          block[j] = Lanes::load_lanes(found[k + j] + i * kWidth, n);
-        }
-        transpose(block);
-        for (int64_t j = 0; j < std::min(kVecSize, lanes - i); ++j) {
-          store(keys + (i + j) * kTileKeys + k, block[j]);
-        }
-      }
-    }
-    find_rows(args.value_cache, first, begin, end, found);
-    for (int64_t k = 0; k < kTileKeys; k += kWidth) {
-      const T* pair[kWidth];
-      for (int64_t i = 0; i < size; i += kVecSize) {
-        const int64_t n = std::clamp<int64_t>(args.head_size - i, 0, kVecSize);
-        for (int64_t j = 0; j < kWidth; ++j) pair[j] = found[k + j] + (n > 0 ? i : 0);
-        store(values + k / kWidth * size + i, Lanes::interleave(pair, n));
+      for (; k < stop; ++k, at += args.head_size) {
+        found.keys[k] = args.key_cache + at;
+        found.values[k] = args.value_cache + at;
       }
     }
   }
@@ -207,14 +188,20 @@ struct AttentionItemKernel {
     state.clear(rows, size);
     const int64_t begin = std::max(item.first_key, index * kPartitionKeys);
     const int64_t end = std::min(item.end_key, (index + 1) * kPartitionKeys);
-    for (int64_t first = begin / kTileKeys * kTileKeys; first < end; first += kTileKeys) {
+    const int64_t last_tile = (end - 1) / kTileKeys * kTileKeys;
+    const int64_t first_tile = begin / kTileKeys * kTileKeys;
+    TileRows found[2];
+    TileRows *tile = &found[0], *next = &found[1];
+    find_rows(first_tile, *tile);
+    for (int64_t first = first_tile; first < end; first += kTileKeys, std::swap(tile, next)) {
+      find_rows(std::min(first + kTileKeys, last_tile), *next);
+      transpose_rows(tile->keys, next->keys, args.head_size, keys);
+      interleave_rows(tile->values, next->values, args.head_size, size, values);
       // The tokens that see some of this tile stand in a row: later ones have left it behind,
       // earlier ones have not come to it.
       int64_t token = 0, stop = item.num_tokens;
       while (end_key(token) <= first) ++token;
       while (first_key(stop - 1) >= first + kTileKeys) --stop;
-      load_tile(first, std::max<int64_t>(0, first_key(token) - first),
-                std::min(kTileKeys, end_key(stop - 1) - first));
       for (int64_t row = token * group; row < stop * group; row += kTileRows) {
         attend_tile(state, first, row, std::min(kTileRows, stop * group - row));
       }

@@ -10,8 +10,11 @@ struct TileLanes {
   static constexpr int64_t kWidth = 1;
   // The first n <= kVecSize * kWidth elements at p, as lanes; zeros after them.
   static Vec load_lanes(const T* p, int64_t n) { return n >= kVecSize ? load(p) : load_n(p, n); }
-  // Lane i holds rows[0][i], ..., rows[kWidth - 1][i], for i < n <= kVecSize.
-  static Vec interleave(const T* const* rows, int64_t n) { return load_lanes(rows[0], n); }
+  // Writes lane i = rows[0][i], ..., rows[kWidth - 1][i] for i < n <= kVecSize * kWidth, in whole
+  // vectors, zeros after n.
+  static void interleave(const T* const* rows, int64_t n, float* tile) {
+    store(tile, load_lanes(rows[0], n));
+  }
   // Stores kVecSize elements, rounded to what a lane holds, and returns them as rounded.
   static Vec store_rounded(float* tile, int64_t i, Vec x) {
     store(tile + i, x);
@@ -31,11 +34,19 @@ struct TileLanes<bfloat16> {
     const __mmask32 lanes = n >= 2 * kVecSize ? ~0u : (1u << n) - 1;
     return {_mm512_castsi512_ps(_mm512_maskz_loadu_epi16(lanes, p))};
   }
-  static Vec interleave(const bfloat16* const* rows, int64_t n) {
-    const __mmask16 lanes = n >= kVecSize ? 0xffff : first_lanes(n);
-    const __m512i low = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(lanes, rows[0]));
-    const __m512i high = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(lanes, rows[1]));
-    return {_mm512_castsi512_ps(_mm512_or_si512(low, _mm512_slli_epi32(high, 16)))};
+  static void interleave(const bfloat16* const* rows, int64_t n, float* tile) {
+    // The bit for the row, then the column: 0, 32, 1, 33, ... and 16, 48, 17, 49, ...
+    const __m512i low = _mm512_add_epi32(
+        _mm512_set1_epi32(32 << 16),
+        _mm512_mullo_epi32(
+            _mm512_set1_epi32(0x00010001),
+            _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)));
+    const __m512i first = _mm512_castps_si512(load_lanes(rows[0], n).v);
+    const __m512i second = _mm512_castps_si512(load_lanes(rows[1], n).v);
+    store(tile, {_mm512_castsi512_ps(_mm512_permutex2var_epi16(first, low, second))});
+    if (n <= kVecSize) return;
+    const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(0x00100010));
+    store(tile + kVecSize, {_mm512_castsi512_ps(_mm512_permutex2var_epi16(first, high, second))});
   }
   static Vec store_rounded(float* tile, int64_t i, Vec x) {
     const __m256i rounded = (__m256i)_mm512_cvtneps_pbh(x.v);
@@ -51,6 +62,52 @@ struct TileLanes<bfloat16> {
   }
 };
 #endif
+
+// Lays out kTileKeys rows of head_size elements as the lanes of [head_size / kWidth][kTileKeys],
+// rounded up, a row per column. Asks for the lines of `next` as it reads those of `rows`: memory
+// answers only so many requests at a time, so they are spread over the work.
+template <typename T>
+void transpose_rows(const T* const* rows, const T* const* next, int64_t head_size, float* tile) {
+  constexpr int64_t kWidth = TileLanes<T>::kWidth;
+  const int64_t lanes = (head_size + kWidth - 1) / kWidth;
+  for (int64_t k = 0; k < kTileKeys; k += kVecSize) {
+    for (int64_t i = 0; i < lanes; i += kVecSize) {
+      const int64_t n = std::min(kVecSize * kWidth, head_size - i * kWidth);
+      const int64_t num_lanes = std::min(kVecSize, lanes - i);
+      Vec block[kVecSize];
+      for (int64_t j = 0; j < kVecSize; ++j) {
+        block[j] = TileLanes<T>::load_lanes(rows[k + j] + i * kWidth, n);
+        __builtin_prefetch(next[k + j] + i * kWidth, 0, 2);
+      }
+      transpose(block);
+      float* to = tile + i * kTileKeys + k;
+      if (num_lanes == kVecSize) {
+        for (int64_t j = 0; j < kVecSize; ++j) store(to + j * kTileKeys, block[j]);
+      } else {
+        for (int64_t j = 0; j < num_lanes; ++j) store(to + j * kTileKeys, block[j]);
+      }
+    }
+  }
+}
+
+// Lays out kTileKeys rows as the lanes of [kTileKeys / kWidth][size], kWidth rows per lane; size is
+// head_size, rounded up to whole vectors. Asks for `next` on the way, too.
+template <typename T>
+void interleave_rows(const T* const* rows, const T* const* next, int64_t head_size, int64_t size,
+                     float* tile) {
+  constexpr int64_t kWidth = TileLanes<T>::kWidth;
+  for (int64_t k = 0; k < kTileKeys; k += kWidth) {
+    for (int64_t i = 0; i < head_size; i += kVecSize * kWidth) {
+      const T* from[kWidth];
+      for (int64_t j = 0; j < kWidth; ++j) {
+        from[j] = rows[k + j] + i;
+        __builtin_prefetch(next[k + j] + i, 0, 2);
+      }
+      TileLanes<T>::interleave(from, std::min(kVecSize * kWidth, head_size - i), tile + i);
+    }
+    tile += size;
+  }
+}
 
 // The registers of a multiplication: kTileRows x kTileCols vectors of sums, kTileCols vectors of b
 // and a broadcast lane of a.
