@@ -12,7 +12,9 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float, math: torch.dtype = torch.fl
     return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps) * weight
 
 
-def rotate(x: Tensor, positions: Tensor, cos_sin: Tensor, math=torch.float64) -> Tensor:
+def rotate(
+    x: Tensor, positions: Tensor, cos_sin: Tensor, math: torch.dtype = torch.float64
+) -> Tensor:
     """The half-split rotation of the first cos_sin.shape[1] elements of x [T, heads, D]."""
     rotary_dim = cos_sin.shape[1]
     cos, sin = cos_sin[positions].to(math)[:, None].chunk(2, dim=-1)
@@ -47,20 +49,76 @@ def paged_attention(
     starts = query_start_loc.tolist()
     for s, seq_len in enumerate(seq_lens.tolist()):
         blocks = block_tables[s, : -(-seq_len // block_size)].long()
+        # [blocks, K, P, D] -> [H, tokens, D], a copy for each query head
+        keys, values = (
+            cache[blocks].transpose(0, 1).flatten(1, 2).repeat_interleave(group, 0).to(math)
+            for cache in (key_cache, value_cache)
+        )
         for i in range(starts[s], starts[s + 1]):
             end = seq_len - (starts[s + 1] - i) + 1
             begin = max(0, end - sliding_window) if sliding_window else 0
-            # [blocks, K, P, D] -> [K, end - begin, D], a copy per query head
-            seen = [
-                cache[blocks]
-                .transpose(0, 1)
-                .flatten(1, 2)[:, begin:end]
-                .repeat_interleave(group, 0)
-                for cache in (key_cache, value_cache)
-            ]
-            keys, values = (x.to(math) for x in seen)
-            scores = torch.einsum("hd,hkd->hk", query[i].to(math), keys) * scale
+            seen = slice(begin, end)
+            scores = torch.einsum("hd,hkd->hk", query[i].to(math), keys[:, seen]) * scale
             if soft_cap:
                 scores = soft_cap * torch.tanh(scores / soft_cap)
-            out[i] = torch.einsum("hk,hkd->hd", scores.softmax(-1), values)
+            out[i] = torch.einsum("hk,hkd->hd", scores.softmax(-1), values[:, seen])
     return out
+
+
+def rounding(dtype: torch.dtype) -> float:
+    """The largest relative error of rounding to `dtype`."""
+    return torch.finfo(dtype).eps / 2
+
+
+def rms_norm_tolerance(want: Tensor, dtype: torch.dtype) -> Tensor:
+    """A bound of the error: the sum of N squares, five float32 roundings, one to `dtype`."""
+    return want.abs() * ((want.shape[-1] + 5) * rounding(torch.float32) + rounding(dtype))
+
+
+def rotate_tolerance(
+    x: Tensor, positions: Tensor, cos_sin: Tensor, want: Tensor, dtype: torch.dtype
+) -> Tensor:
+    """A bound of the error: each product and their sum round in float32, the result to `dtype`."""
+    cos, sin = cos_sin.abs().chunk(2, dim=-1)
+    terms = rotate(x.abs(), positions, torch.cat([cos, -sin], dim=-1)).abs()
+    largest = torch.maximum(terms, rotate(x.abs(), positions, torch.cat([cos, sin], dim=-1)).abs())
+    return 3 * rounding(torch.float32) * largest + rounding(dtype) * want.abs()
+
+
+def paged_attention_tolerance(
+    query: Tensor,
+    key_cache: Tensor,
+    value_cache: Tensor,
+    block_tables: Tensor,
+    query_start_loc: Tensor,
+    seq_lens: Tensor,
+    scale: float,
+    sliding_window: int = 0,
+    soft_cap: float = 0.0,
+) -> Tensor:
+    """A bound of the error of attention in float32, with results and factors rounded to the dtype.
+
+    A sum of n products errs by n roundings of the sum of their magnitudes. So a score errs by at
+    most D + 4 roundings (with scale and cap) of |scale| |q| |k|, whose factor exp(score - max) then
+    errs by twice that, relatively, and by 4 roundings of its own. What comes out is the average of
+    the values weighted by the factors, of which both the dividend and the divisor err by the
+    factors' error and by the sum over the keys. The factors may be rounded to the dtype, and the
+    result is.
+    """
+    u = rounding(torch.float32)
+    norms = [x.nan_to_num().double().norm(dim=-1).max().item() for x in (query, key_cache)]
+    largest_score = abs(scale) * norms[0] * norms[1]
+    factor_error = 2 * (query.shape[2] + 4) * u * (largest_score + soft_cap) + 4 * u
+    error = 2 * (factor_error + (int(seq_lens.max()) + 4) * u) + 3 * rounding(query.dtype)
+    average_of_magnitudes = paged_attention(
+        query,
+        key_cache,
+        value_cache.abs(),
+        block_tables,
+        query_start_loc,
+        seq_lens,
+        scale,
+        sliding_window,
+        soft_cap,
+    )
+    return error * average_of_magnitudes

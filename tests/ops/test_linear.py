@@ -72,9 +72,7 @@ def test_opcheck(dtype):
     packed = ops.pack_linear_weight(weight)
     torch.library.opcheck(torch.ops.pyengine.pack_linear_weight.default, (weight,))
     for float32_out in (False, True):
-        torch.library.opcheck(
-            torch.ops.pyengine.linear.default, (x, packed, bias, 40, float32_out)
-        )
+        torch.library.opcheck(torch.ops.pyengine.linear.default, (x, packed, bias, 40, float32_out))
     torch.library.opcheck(torch.ops.pyengine.linear.default, (x, packed, None, 40, False))
 
 
