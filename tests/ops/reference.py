@@ -47,21 +47,28 @@ def paged_attention(
     block_size = key_cache.shape[2]
     out = torch.empty(query.shape, dtype=math)
     starts = query_start_loc.tolist()
-    for s, seq_len in enumerate(seq_lens.tolist()):
-        blocks = block_tables[s, : -(-seq_len // block_size)].long()
-        # [blocks, K, P, D] -> [H, tokens, D], a copy for each query head
+    for s, end in enumerate(seq_lens.tolist()):
+        rows = slice(starts[s], starts[s + 1])
+        positions = torch.arange(end - (rows.stop - rows.start), end)[:, None]
+        begin = max(0, end - len(positions) - sliding_window + 1) if sliding_window else 0
+        blocks = block_tables[s, begin // block_size : -(-end // block_size)].long()
+        seen = slice(begin % block_size, begin % block_size + end - begin)
+        # [blocks, K, P, D] -> [H, end - begin, D], a copy for each query head
         keys, values = (
-            cache[blocks].transpose(0, 1).flatten(1, 2).repeat_interleave(group, 0).to(math)
+            cache[blocks]
+            .transpose(0, 1)
+            .flatten(1, 2)[:, seen]
+            .repeat_interleave(group, 0)
+            .to(math)
             for cache in (key_cache, value_cache)
         )
-        for i in range(starts[s], starts[s + 1]):
-            end = seq_len - (starts[s + 1] - i) + 1
-            begin = max(0, end - sliding_window) if sliding_window else 0
-            seen = slice(begin, end)
-            scores = torch.einsum("hd,hkd->hk", query[i].to(math), keys[:, seen]) * scale
-            if soft_cap:
-                scores = soft_cap * torch.tanh(scores / soft_cap)
-            out[i] = torch.einsum("hk,hkd->hd", scores.softmax(-1), values[:, seen])
+        scores = torch.einsum("qhd,hkd->hqk", query[rows].to(math), keys) * scale
+        if soft_cap:
+            scores = soft_cap * torch.tanh(scores / soft_cap)
+        distance = positions - torch.arange(begin, end)
+        hidden = (distance < 0) | (distance >= (sliding_window or end))
+        weights = scores.masked_fill(hidden, -torch.inf).softmax(-1)
+        out[rows] = torch.einsum("hqk,hkd->qhd", weights, values)
     return out
 
 
