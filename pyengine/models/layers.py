@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from pyengine import ops
@@ -29,15 +28,24 @@ class LayerKVCache:
     values: Tensor
 
 
-@dataclass(frozen=True)
 class Linear:
-    """y = x W^T + b, for weight [N, K] and bias [N]."""
+    """y = x W^T + b. A row of y depends on its row of x alone, to the bit.
 
-    weight: Tensor
-    bias: Tensor | None = None
+    Args:
+        weight: [N, K]; a packed copy is kept instead.
+        bias: [N], or None.
+    """
 
-    def __call__(self, x: Tensor) -> Tensor:
-        return F.linear(x, self.weight, self.bias)
+    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
+        self._num_outputs = weight.shape[0]
+        self._packed_weight = ops.pack_linear_weight(weight)
+        self._bias = bias
+
+    def __call__(self, x: Tensor, *, float32_out: bool = False) -> Tensor:
+        """[T, K] -> [T, N], in x's dtype or float32."""
+        return ops.linear(
+            x, self._packed_weight, self._bias, self._num_outputs, float32_out=float32_out
+        )
 
 
 @dataclass(frozen=True)

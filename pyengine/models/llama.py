@@ -69,7 +69,7 @@ class LlamaForCausalLM:
 
     def logits(self, hidden: Tensor) -> Tensor:
         """The logits after rows of hidden states: [R, hidden] -> float32 [R, vocab]."""
-        return self._lm_head(hidden).float()
+        return self._lm_head(hidden, float32_out=True)
 
     def _read_layer(self, weights: WeightReader, prefix: str) -> DecoderLayer:
         c = self.config
