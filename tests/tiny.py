@@ -72,13 +72,19 @@ class RandomWeights:
 
 
 class ByteTokenizer(Tokenizer):
-    """Token ids 0 to 255 are bytes, 256 ends a sequence, 257 begins one, the rest are unused."""
+    """Token ids 0 to 255 are bytes, 256 ends a sequence, 257 begins one, the rest are unused.
 
-    def __init__(self, eos_token_ids: frozenset[int] = frozenset({EOS_TOKEN_ID})) -> None:
+    Args:
+        eos_token_ids: the tokens that end an answer.
+        letters: decode the bytes as letters from a to z, so that any tokens make text.
+    """
+
+    def __init__(self, eos_token_ids: frozenset[int], letters: bool = False) -> None:
+        values = [97 + i % 26 if letters else i for i in range(256)]
         names = [f"<{token_id}>".encode() for token_id in range(256, VOCAB_SIZE)]
         super().__init__(
             Vocabulary(
-                token_bytes=[bytes([token_id]) for token_id in range(256)] + names,
+                token_bytes=[bytes([value]) for value in values] + names,
                 special_ids=frozenset(range(256, VOCAB_SIZE)),
                 bos_token_id=BOS_TOKEN_ID,
                 eos_token_ids=eos_token_ids,
@@ -99,10 +105,11 @@ class ByteTokenizer(Tokenizer):
 def tiny_model(
     dtype: torch.dtype = torch.float32,
     eos_token_ids: frozenset[int] = frozenset({EOS_TOKEN_ID}),
+    letters: bool = False,
 ) -> LoadedModel:
-    """The model, loaded; `eos_token_ids` can name tokens that it likes to say."""
+    """The model, loaded, with a ByteTokenizer of these options."""
     config = ModelConfig.from_dict(CONFIG)
-    tokenizer = ByteTokenizer(eos_token_ids)
+    tokenizer = ByteTokenizer(eos_token_ids, letters)
     return LoadedModel(
         name="tiny",
         model=load_model(config, RandomWeights(config), dtype, config.max_position_embeddings),

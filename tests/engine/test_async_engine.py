@@ -1,6 +1,7 @@
 """Many clients at once, and what happens when they leave."""
 
 import asyncio
+import threading
 
 import pytest
 
@@ -27,12 +28,36 @@ async def make_engine():
 
     yield make
     for async_engine, engine in engines:
+        if isinstance(engine._faults.before_stage, Gate):
+            engine._faults.before_stage.open()
         await async_engine.shutdown(0)
         if async_engine.error is None:
             engine.check_invariants()
             assert engine.stats().num_used_blocks == 0
             assert not engine.has_unfinished
         assert not async_engine._streams
+
+
+class Gate:
+    """Lets the engine take a step only when told to."""
+
+    def __init__(self) -> None:
+        self._passes = threading.Semaphore(0)
+        self._is_open = False
+
+    def __call__(self, stage: str, step: int) -> None:
+        if stage == "inputs" and not self._is_open:
+            self._passes.acquire()
+
+    async def let_pass(self, engine: AsyncEngine, num_steps: int) -> None:
+        """Returns when so many more steps are over."""
+        target = engine.stats().num_steps + num_steps
+        self._passes.release(num_steps)
+        await until(lambda: engine.stats().num_steps >= target)
+
+    def open(self) -> None:
+        self._is_open = True
+        self._passes.release()
 
 
 async def collect(engine: AsyncEngine, request_id: str, prompt, params=GREEDY) -> RequestOutput:
@@ -77,27 +102,33 @@ async def test_eight_clients_contend_for_five_hundred_requests(make_engine):
 
 @pytest.mark.parametrize("stage", ["queued", "mid-prefill", "decoding", "preempted"])
 async def test_a_client_that_leaves_frees_its_blocks_and_disturbs_nobody(make_engine, stage):
+    gate = Gate()
     engine = make_engine(
+        FaultInjection(before_stage=gate),
         max_num_batched_tokens=4 if stage == "mid-prefill" else 32,
         max_num_seqs=1 if stage == "queued" else 4,
     )
     other = asyncio.create_task(collect(engine, "other", prompt_of(10, 1)))
-    await until(lambda: engine.stats().num_running == 1)
+    await gate.let_pass(engine, 3)
     leaver = asyncio.create_task(collect(engine, "leaver", prompt_of(10, 2)))
-    await until(
-        {
-            "queued": lambda: engine.stats().num_waiting == 1,
-            "mid-prefill": lambda: engine.stats().num_running == 2,
-            "decoding": lambda: engine.stats().num_running == 2,
-            "preempted": lambda: engine.stats().num_preemptions == 1,
-        }[stage]
+    await until(lambda: "leaver" in engine._streams)
+    await gate.let_pass(engine, 2)
+    if stage == "preempted":
+        while engine.stats().num_preemptions == 0:
+            await gate.let_pass(engine, 1)
+    stats = engine.stats()
+    assert (stats.num_running, stats.num_waiting) == (
+        (1, 1) if stage in ("queued", "preempted") else (2, 0)
     )
     leaver.cancel()
     with pytest.raises(asyncio.CancelledError):
         await leaver
+    await gate.let_pass(engine, 2)
+    stats = engine.stats()
+    assert stats.num_aborted_requests == 1
+    assert (stats.num_running, stats.num_waiting) == (1, 0)
+    gate.open()
     assert_same(await other, solo(prompt_of(10, 1)))
-    await until(lambda: engine.stats().num_aborted_requests == 1)
-    assert engine.stats().num_used_blocks == 0
 
 
 async def test_leaving_after_the_last_token_aborts_nothing(make_engine):
@@ -157,7 +188,7 @@ async def test_a_fault_of_the_engine_fails_what_is_open_and_refuses_the_rest(mak
 async def test_shutdown_lets_running_requests_finish_and_refuses_new_ones(make_engine):
     engine = make_engine()
     running = asyncio.create_task(collect(engine, "r0", prompt_of(10)))
-    await until(lambda: engine.stats().num_running == 1)
+    await until(lambda: "r0" in engine._streams)
     stopping = asyncio.create_task(engine.shutdown(drain_timeout_s=30))
     await until(lambda: not engine.is_running)
     with pytest.raises(EngineStoppedError, match="shutting down"):
@@ -168,18 +199,21 @@ async def test_shutdown_lets_running_requests_finish_and_refuses_new_ones(make_e
 
 
 async def test_at_the_limit_of_a_shutdown_the_rest_gets_an_error(make_engine):
-    engine = make_engine(num_kv_blocks=64)
-    running = asyncio.create_task(collect(engine, "r0", prompt_of(10), greedy(200)))
-    await until(lambda: engine.stats().num_running == 1)
-    await engine.shutdown(drain_timeout_s=0)
+    gate = Gate()
+    engine = make_engine(FaultInjection(before_stage=gate))
+    running = asyncio.create_task(collect(engine, "r0", prompt_of(10)))
+    await gate.let_pass(engine, 3)
+    stopping = asyncio.create_task(engine.shutdown(drain_timeout_s=0))
     with pytest.raises(EngineStoppedError, match="stopped before the request finished"):
         await running
+    gate.open()
+    await stopping
 
 
 async def test_an_id_that_is_open_is_refused_and_can_be_used_again_later(make_engine):
     engine = make_engine()
     first = asyncio.create_task(collect(engine, "same", prompt_of(10)))
-    await until(lambda: engine.stats().num_running == 1)
+    await until(lambda: "same" in engine._streams)
     with pytest.raises(ValueError, match="already open"):
         await collect(engine, "same", prompt_of(5))
     await first

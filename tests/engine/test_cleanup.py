@@ -17,7 +17,7 @@ def test_a_thousand_short_requests_leave_all_blocks_free():
     assert harness.engine.stats().num_accepted_requests == 1000
 
 
-@pytest.mark.parametrize("order", itertools.permutations(["finish", "abort", "preempt"]))
+@pytest.mark.parametrize("order", list(itertools.permutations(["finish", "abort", "preempt"])))
 def test_finish_abort_and_preempt_of_one_request_free_it_once(order):
     harness = Harness()
     harness.add(prompt_of(6))

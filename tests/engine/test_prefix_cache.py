@@ -36,7 +36,7 @@ def test_colliding_hashes_do_no_harm(monkeypatch):
 
     class AllCollide:
         @staticmethod
-        def BlockAllocator(num_blocks: int, block_size: int):  # noqa: N802
+        def BlockAllocator(num_blocks: int, block_size: int):
             return core.BlockAllocator(num_blocks, block_size, hash_mask=0)
 
     monkeypatch.setattr(kv_cache, "load_core", lambda: AllCollide)

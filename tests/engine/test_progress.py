@@ -13,7 +13,7 @@ from tests.engine.harness import Harness, assert_same, greedy, prompt_of, solo
 
 def test_a_request_that_can_never_fit_is_refused_and_the_next_one_served():
     harness = Harness()
-    with pytest.raises(InvalidRequestError, match="need 49 slots.*at most 32") as caught:
+    with pytest.raises(InvalidRequestError, match=r"need 49 slots.*at most 32") as caught:
         harness.add(prompt_of(20), greedy(30))
     assert caught.value.param == "max_tokens"
     assert not harness.engine.has_unfinished
@@ -94,12 +94,13 @@ def test_a_preempted_request_is_admitted_before_any_later_arrival():
     [victim] = harness.sequences["r1"]
     while victim.status is not SequenceStatus.PREEMPTED:
         harness.step()
-    late = []
+    num_late = 0
     while victim.status is SequenceStatus.PREEMPTED:
-        late.append(harness.add(prompt_of(2), greedy(1)))
+        assert [r.sequence.request_id for r in harness.batches[-1].rows] == ["r0"]
+        harness.add(prompt_of(2), greedy(1))
+        num_late += 1
         harness.step()
-    assert len(late) > 1
-    assert not any(harness.fed(request_id) for request_id in late[:-1])
+    assert num_late > 1
     harness.run()
     assert_same(harness.outputs["r1"], solo(prompt_of(10, seed=2)))
 
@@ -195,7 +196,7 @@ def test_random_traffic_always_ends_right(data):
             oldest = min(harness.engine._scheduler.running, key=lambda s: s.order, default=None)
             computed = oldest and oldest.num_computed_tokens
             harness.step()
-            if oldest is not None:
+            if oldest is not None and oldest.status is SequenceStatus.RUNNING:
                 assert oldest.num_computed_tokens > computed
         if data.draw(st.booleans(), "abort"):
             victim = data.draw(st.sampled_from(sorted(kept)), "victim")

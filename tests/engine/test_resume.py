@@ -7,13 +7,13 @@ import pytest
 from pyengine.engine import FaultInjection
 from pyengine.engine.sequence import SequenceStatus
 from pyengine.sampling_params import SamplingParams
-from tests.engine.harness import Harness, assert_same, greedy, prompt_of, solo
+from tests.engine.harness import GREEDY, Harness, assert_same, greedy, prompt_of, solo
 from tests.tiny import tiny_model
 
 FIRST, SECOND = prompt_of(10, seed=1), prompt_of(10, seed=2)
 
 
-def run_contended(params: SamplingParams = greedy(12), **options) -> Harness:
+def run_contended(params: SamplingParams = GREEDY, **options) -> Harness:
     """Two requests of 10 + 12 tokens in 8 blocks: one has to give way."""
     harness = Harness(**options)
     harness.add(FIRST, params)
@@ -31,7 +31,7 @@ def assert_both_same(harness: Harness, params: SamplingParams) -> None:
 @pytest.mark.parametrize("enable_prefix_caching", [False, True])
 def test_two_requests_that_contend_get_what_each_gets_alone(enable_prefix_caching):
     harness = run_contended(enable_prefix_caching=enable_prefix_caching)
-    assert_both_same(harness, greedy(12))
+    assert_both_same(harness, GREEDY)
 
 
 def test_the_younger_is_preempted_with_seven_generated_tokens_and_fed_seventeen():
@@ -73,19 +73,25 @@ def test_a_resume_touches_no_stamp_no_prompt_count_and_no_emitted_text():
     assert output.token_ids[:7] == token_ids
 
 
-def test_chunks_of_four_sample_only_at_the_end_of_prompt_and_generated_tokens():
-    harness = run_contended(max_num_batched_tokens=4)
-    assert_both_same(harness, greedy(12))
-    for batch in harness.batches:
-        for row in batch.rows:
-            end = row.first_position + row.num_tokens
-            # What the sequence holds now, less what was appended since.
-            assert row.num_tokens <= 4
-            if not row.is_sampled:
-                assert end < row.sequence.num_tokens
-    resume = harness.fed("r1")[-8:]
-    assert sum(harness.fed("r1")) == 10 + 6 + 17 + 4
-    assert max(resume) == 4
+def test_a_resume_in_chunks_samples_only_at_the_end_of_prompt_and_generated_tokens():
+    harness = Harness()
+    harness.add(FIRST)
+    harness.add(SECOND)
+    [victim] = harness.sequences["r1"]
+    while victim.status is not SequenceStatus.PREEMPTED:
+        harness.step()
+    harness.engine._scheduler._max_num_batched_tokens = 4
+    harness.run()
+    assert harness.fed("r1") == [10] + [1] * 6 + [4, 4, 4, 4, 1] + [1] * 4
+    resume = [r for b in harness.batches for r in b.rows if r.sequence is victim][7:12]
+    # Three of these ends lie beyond the prompt's: it is no prefill, and yet nothing is sampled.
+    assert [r.first_position + r.num_tokens for r in resume] == [4, 8, 12, 16, 17]
+    assert [r.is_sampled for r in resume] == [False, False, False, False, True]
+    assert_both_same(harness, GREEDY)
+
+
+def test_two_requests_that_contend_in_small_chunks_get_what_each_gets_alone():
+    assert_both_same(run_contended(max_num_batched_tokens=4), GREEDY)
 
 
 @pytest.mark.parametrize("length", [7, 8, 9, 11, 12, 13, 15, 16, 17])
@@ -121,8 +127,8 @@ def test_four_requests_in_a_pool_for_one_and_a_half_finish_without_thrashing():
 
 def test_a_seeded_request_preempted_in_mid_prefill_draws_the_same_tokens():
     params = SamplingParams(temperature=1, seed=7, max_tokens=10)
-    older, younger = prompt_of(15, seed=1), prompt_of(14, seed=2)
-    harness = Harness(max_num_batched_tokens=4, num_kv_blocks=9)
+    older, younger = prompt_of(15, seed=1), prompt_of(20, seed=2)
+    harness = Harness(max_num_batched_tokens=4, num_kv_blocks=10)
     harness.add(older, greedy(20))
     while harness.sequences["r0"][0].num_output_tokens < 1:
         harness.step()
@@ -136,14 +142,17 @@ def test_a_seeded_request_preempted_in_mid_prefill_draws_the_same_tokens():
     assert_same(harness.outputs["r1"], solo(younger, params))
 
 
-def test_a_resume_that_the_prefix_cache_covers_still_feeds_a_token():
+@pytest.mark.parametrize(("step", "resume"), [(4, (8, 4)), (5, (12, 1))])
+def test_a_resume_that_the_prefix_cache_covers_still_feeds_a_token(step, resume):
+    """Preempted with 12 or 13 tokens, and nobody takes the blocks."""
     prompt = prompt_of(8)
-    # Preempted with 12 tokens, a multiple of the block size, and nobody takes the blocks.
-    harness = Harness(FaultInjection(preempt_at_steps=frozenset({5})), enable_prefix_caching=True)
-    harness.add(prompt, greedy(12))
+    harness = Harness(
+        FaultInjection(preempt_at_steps=frozenset({step})), enable_prefix_caching=True
+    )
+    harness.add(prompt, GREEDY)
     harness.run()
-    # Computed were 11 tokens, two full blocks of them.
-    assert harness.fed("r0") == [8, 1, 1, 1, 1 - 0, *[4], *[1] * 6][: len(harness.fed("r0"))]
+    [row] = harness.batches[step + 1].rows
+    assert (row.first_position, row.num_tokens, row.is_sampled) == (*resume, True)
     assert_same(harness.outputs["r0"], solo(prompt, greedy(12)))
 
 
@@ -153,7 +162,7 @@ def test_a_resume_may_find_none_of_the_prefix_that_its_first_admission_found():
     harness.add([*shared, 1], greedy(1))
     harness.run()
     prompt = [*shared, 2, 3]
-    harness.add(prompt, greedy(12))
+    harness.add(prompt, GREEDY)
     harness.step()
     [sequence] = harness.sequences["r1"]
     assert sequence.num_cached_tokens == 8
@@ -232,14 +241,16 @@ def test_prompt_logprobs_are_complete_when_preempted_in_mid_prefill():
 
 
 def test_a_stop_string_may_span_the_preemption():
-    text = solo(ASCII_SECOND, loaded=ascii_model()).outputs[0].text
+    loaded = tiny_model(letters=True)
+    text = solo(SECOND, greedy(12), loaded).outputs[0].text
     params = greedy(12, stop=[text[6:8]])
-    harness = run_contended(params, second=ASCII_SECOND, loaded=ascii_model())
-    expected = solo(ASCII_SECOND, params, ascii_model())
-    assert expected.outputs[0].finish_reason == "stop"
-    assert expected.outputs[0].text == text[:6]
+    assert text.find(text[6:8]) == 6
+    harness = run_contended(params, loaded=loaded)
     assert harness.num_preemptions == 1
-    assert_same(harness.outputs["r1"], expected)
+    assert harness.fed("r1")[7] == 10 + 7
+    assert harness.outputs["r1"].outputs[0].text == text[:6]
+    assert harness.outputs["r1"].outputs[0].finish_reason == "stop"
+    assert_same(harness.outputs["r1"], solo(SECOND, params, loaded))
 
 
 @pytest.mark.parametrize("max_tokens", range(1, 13))
@@ -285,7 +296,7 @@ def test_cold_cached_resumed_and_uncached_runs_agree():
     prompt = prompt_of(12)
     harness = Harness(FaultInjection(preempt_at_steps=frozenset({30})), enable_prefix_caching=True)
     for _ in range(3):
-        harness.add(prompt, greedy(12))
+        harness.add(prompt, GREEDY)
         harness.run()
     assert harness.num_preemptions == 1
     assert harness.sequences["r0"][0].num_cached_tokens == 0
