@@ -58,7 +58,7 @@ constexpr int64_t attention_state_size(int64_t rows, int64_t head_size) {
   return rows * (padded_head_size(head_size) + 2);
 }
 
-// Floats of working memory for a thread that attends or merges: see AttentionScratch in
+// Floats of working memory for a thread that attends or merges: see AttentionItemKernel in
 // paged_attention_kernel.h.
 inline int64_t attention_scratch_size(const AttentionShape& shape) {
   const int64_t group = shape.num_heads / shape.num_kv_heads;
