@@ -22,7 +22,7 @@ class EngineConfig:
         kv_cache_bytes: memory for the KV cache; None takes a quarter of what is free, at most
             what max_num_seqs sequences of max_model_len could use.
         enable_prefix_caching: reuse the K/V of a prefix that an earlier sequence had.
-        max_num_waiting: more waiting requests than that are refused.
+        max_num_waiting: once so many sequences wait, new requests are refused.
         num_threads: of the kernels; None takes one per core.
         seed: from which seeds are drawn for requests that bring none; None draws it too.
     """

@@ -1,6 +1,5 @@
 """How tokens are chosen, and when to stop."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -8,6 +7,8 @@ from pyengine.errors import InvalidRequestError
 
 MAX_LOGPROBS = 20
 MAX_STOP_STRINGS = 16
+MAX_STOP_CHARS = 1024
+MAX_STOP_TOKEN_IDS = 1024
 MAX_N = 128
 
 
@@ -28,8 +29,9 @@ class SamplingParams:
         presence_penalty: subtracted from the logits of tokens in the output, in [-2, 2].
         frequency_penalty: subtracted once per occurrence in the output, in [-2, 2].
         seed: the noise is a function of the seed and the output index alone; None draws one.
-        stop: strings that end the output, at most 16; the text is cut before the first.
-        stop_token_ids: tokens that end the output.
+        stop: strings that end the output, at most 16 of at most 1024 characters; the text is cut
+            before the first.
+        stop_token_ids: tokens that end the output, at most 1024.
         include_stop_str_in_output: keep the stop string in the text.
         ignore_eos: go on after the end-of-sequence token.
         logprobs: report each token's log-probability and those of the so many likeliest, 0 to 20.
@@ -67,7 +69,7 @@ class SamplingParams:
             _check_range("max_tokens", self.max_tokens, 1)
         _check_range("min_tokens", self.min_tokens, 0, self.max_tokens)
         _check_range("temperature", self.temperature, 0.0, 100.0)
-        _check_range("top_k", self.top_k, -1)
+        _check_range("top_k", self.top_k, -1, 2**31 - 1)
         if not 0 < self.top_p <= 1:
             raise InvalidRequestError(f"top_p must be in (0, 1], got {self.top_p}", "top_p")
         _check_range("min_p", self.min_p, 0.0, 1.0)
@@ -86,16 +88,26 @@ class SamplingParams:
             )
         if not all(self.stop):
             raise InvalidRequestError("stop must not hold an empty string", "stop")
+        if any(len(string) > MAX_STOP_CHARS for string in self.stop):
+            raise InvalidRequestError(
+                f"stop takes strings of at most {MAX_STOP_CHARS} characters, got one of "
+                f"{max(map(len, self.stop))}",
+                "stop",
+            )
+        if len(self.stop_token_ids) > MAX_STOP_TOKEN_IDS:
+            raise InvalidRequestError(
+                f"stop_token_ids takes at most {MAX_STOP_TOKEN_IDS} ids, "
+                f"got {len(self.stop_token_ids)}",
+                "stop_token_ids",
+            )
         for name in ("logprobs", "prompt_logprobs"):
             value = getattr(self, name)
             if value is not None:
                 _check_range(name, value, 0, MAX_LOGPROBS)
 
 
-def _check_range(
-    name: str, value: float, low: float | None = None, high: float | None = None
-) -> None:
-    if math.isnan(value) or (low is not None and value < low):
+def _check_range(name: str, value: float, low: float, high: float | None = None) -> None:
+    if not value >= low:  # nor is NaN
         raise InvalidRequestError(f"{name} must be at least {low}, got {value}", name)
     if high is not None and value > high:
         raise InvalidRequestError(f"{name} must be at most {high}, got {value}", name)

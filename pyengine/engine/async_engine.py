@@ -41,7 +41,7 @@ class AsyncEngine:
         self._idle.set()
         self._died = asyncio.Event()
         self._stats = engine.stats()
-        self._num_submitted = 0
+        self._num_submitted = 0  # sequences
         self._is_draining = False
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="pyengine-engine", daemon=True)
@@ -106,7 +106,7 @@ class AsyncEngine:
         the request and frees its blocks within a step.
 
         Raises:
-            QueueFullError: too many requests wait.
+            QueueFullError: too many sequences wait.
             EngineStoppedError: the engine doesn't run, or stops before the request has finished.
             StepFailedError: the engine died while the request ran.
             ValueError: a request of this id is still open.
@@ -115,7 +115,7 @@ class AsyncEngine:
         updates: asyncio.Queue[RequestUpdate | Exception] = asyncio.Queue()
         self._streams[request.request_id] = updates
         self._idle.clear()
-        self._num_submitted += 1
+        self._num_submitted += request.params.n
         self._inbox.put(lambda engine: engine.add_request(request))
         is_open = True
         try:
@@ -167,12 +167,12 @@ class AsyncEngine:
             raise EngineStoppedError("the server is shutting down")
         stats = self._stats
         # Submitted but not yet seen by the engine: they wait too, unless they can start at once.
-        num_waiting = stats.num_waiting + self._num_submitted - stats.num_accepted_requests
+        num_waiting = stats.num_waiting + self._num_submitted - stats.num_accepted_sequences
         if stats.num_waiting == 0:
             num_waiting -= self.config.max_num_seqs - stats.num_running
         if num_waiting >= self.config.max_num_waiting:
             raise QueueFullError(
-                f"{self.config.max_num_waiting} requests wait already (max_num_waiting): "
+                f"{self.config.max_num_waiting} sequences wait already (max_num_waiting): "
                 "try again later"
             )
 

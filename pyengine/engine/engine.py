@@ -32,6 +32,7 @@ class EngineStats:
     num_blocks: int
     num_used_blocks: int
     num_accepted_requests: int
+    num_accepted_sequences: int  # n of each request
     num_prompt_tokens: int  # of accepted requests
     num_generated_tokens: int
     num_prefix_queried_tokens: int  # prompt tokens looked up in the prefix cache
@@ -173,6 +174,7 @@ class Engine:
             num_blocks=self.num_kv_blocks,
             num_used_blocks=self.num_kv_blocks - self._kv_cache.num_free_blocks,
             num_accepted_requests=self._num_accepted_requests,
+            num_accepted_sequences=self._num_sequences,
             num_prompt_tokens=self._num_prompt_tokens,
             num_generated_tokens=self._num_generated_tokens,
             num_prefix_queried_tokens=scheduler.num_prefix_queried_tokens,

@@ -17,7 +17,7 @@ class Request:
         request_id: unique among the open requests.
         prompt_token_ids: the prompt, at least one token.
         params: how to sample and when to stop.
-        seed: what the noise of sequence k is drawn from, plus k.
+        seed: what the noise of the first sequence is drawn from; see `seed_of`.
         prompt: the text that the ids came from, if there was one.
         priority: lower runs first; equal priorities run in order of arrival.
         arrival_ns: on the clock of `time.monotonic_ns`.
@@ -30,6 +30,11 @@ class Request:
     prompt: str | None = None
     priority: int = 0
     arrival_ns: int = field(default_factory=time.monotonic_ns)
+
+    def seed_of(self, index: int) -> int:
+        """What the noise of the index-th sequence is drawn from; replays it as a request's seed.
+        Kept within int64, as the sampler takes it."""
+        return (self.seed + index + 2**63) % 2**64 - 2**63
 
 
 class SequenceStatus(enum.Enum):
@@ -58,8 +63,7 @@ class Sequence:
         self.index = index  # which of the request's n sequences
         self.params = request.params
         self.priority = request.priority
-        # Kept within int64, as the sampler takes it.
-        self.seed = (request.seed + index + 2**63) % 2**64 - 2**63
+        self.seed = request.seed_of(index)
         self.output = output
         self.clock = SequenceClock(start_ns=request.arrival_ns)
         self.status = SequenceStatus.WAITING

@@ -149,5 +149,10 @@ def _type_of(status: int) -> str:
 
 
 def _shorten(value: object) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    """The beginning of a value as JSON, without writing out the rest: it may be megabytes."""
+    text = ""
+    for piece in json.JSONEncoder(ensure_ascii=False).iterencode(value):
+        text += piece
+        if len(text) > 60:
+            return f"{text[:57]}..."
+    return text

@@ -81,7 +81,7 @@ class Generation:
                 self._metrics.observe_finished(delta)
                 self._infos[choice] = {
                     "index": choice,
-                    "seed": self._requests[prompt].seed + delta.index,
+                    "seed": self._requests[prompt].seed_of(delta.index),
                     "timings": None if delta.timings is None else asdict(delta.timings),
                 }
             items.append((choice, delta))

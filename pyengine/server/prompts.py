@@ -1,7 +1,7 @@
 """From what clients send to token ids and back, without holding up the event loop."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -20,6 +20,8 @@ T = TypeVar("T")
 # or two, and a hop to a thread would cost a part of that.
 MAX_CHARS_ON_LOOP = 4096
 MAX_TOKENS_ON_LOOP = 2048
+# What a prompt or a message costs besides its characters.
+NUM_CHARS_PER_TEXT = 64
 
 
 @dataclass(frozen=True)
@@ -31,13 +33,21 @@ class Prompt:
 async def encode_prompts(
     app: web.Application, prompts: list[str] | list[list[int]]
 ) -> list[Prompt]:
-    """Texts are encoded, token ids taken as they are: the engine checks them."""
-    return [
-        Prompt(await encode_text(app, prompt), prompt)
-        if isinstance(prompt, str)
-        else Prompt(prompt, text=None)
-        for prompt in prompts
-    ]
+    """Texts are encoded, token ids taken as they are: the engine checks them.
+
+    Raises:
+        InvalidRequestError: there are more prompts than the engine would ever take at once.
+    """
+    config = app[ENGINE].config
+    if len(prompts) > config.max_num_seqs + config.max_num_waiting:
+        raise InvalidRequestError(
+            f"prompt holds {len(prompts)} prompts, but only {config.max_num_seqs} run at once "
+            f"(max_num_seqs) and {config.max_num_waiting} may wait (max_num_waiting)",
+            "prompt",
+        )
+    cost = _cost([prompt for prompt in prompts if isinstance(prompt, str)])
+    encode = partial(_encode_prompts, app[ENGINE].tokenizer, prompts)
+    return await _run(app, cost > MAX_CHARS_ON_LOOP, encode)
 
 
 async def encode_text(
@@ -76,14 +86,28 @@ async def encode_messages(
     template = app[ENGINE].chat_template
     if template is None:
         raise InvalidRequestError("the model has no chat template: use /v1/completions", "messages")
-    num_chars = sum(len(message.content) for message in messages)
+    cost = _cost([message.content for message in messages])
     encode = partial(
         _encode_messages, app[ENGINE].tokenizer, template, messages, add_generation_prompt
     )
     try:
-        return await _run(app, num_chars > MAX_CHARS_ON_LOOP, encode)
+        return await _run(app, cost > MAX_CHARS_ON_LOOP, encode)
     except ChatTemplateError as error:
         raise InvalidRequestError(f"messages: {error}", "messages") from error
+
+
+def _cost(texts: Sequence[str]) -> int:
+    """Of encoding, in characters."""
+    return sum(map(len, texts)) + NUM_CHARS_PER_TEXT * len(texts)
+
+
+def _encode_prompts(tokenizer: Tokenizer, prompts: list[str] | list[list[int]]) -> list[Prompt]:
+    return [
+        Prompt(tokenizer.encode(prompt), prompt)
+        if isinstance(prompt, str)
+        else Prompt(prompt, text=None)
+        for prompt in prompts
+    ]
 
 
 def _encode_messages(

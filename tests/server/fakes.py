@@ -213,6 +213,7 @@ class FakeAsyncEngine:
             num_blocks=8,
             num_used_blocks=min(8, num_running),
             num_accepted_requests=len(self.requests),
+            num_accepted_sequences=sum(r.params.n for r in self.requests),
             num_prompt_tokens=sum(len(r.prompt_token_ids) for r in self.requests),
             num_generated_tokens=self._num_generated_tokens,
             num_prefix_queried_tokens=40,

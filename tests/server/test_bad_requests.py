@@ -95,6 +95,7 @@ async def test_a_compressed_body_that_is_broken_is_refused(server: Server) -> No
         ({"top_p": "1"}, "top_p", "number"),
         ({"top_k": 1.5}, "top_k", "should be a valid integer"),
         ({"top_k": -2}, "top_k", "must be at least -1"),
+        ({"top_k": 2**31}, "top_k", "must be at most 2147483647"),
         ({"min_p": 2}, "min_p", "must be at most 1.0"),
         ({"n": 0}, "n", "must be at least 1, got 0"),
         ({"n": 129}, "n", "must be at most 128, got 129"),
@@ -109,6 +110,8 @@ async def test_a_compressed_body_that_is_broken_is_refused(server: Server) -> No
         ({"stop": 1}, "stop", "should be a valid array"),
         ({"stop": ""}, "stop", "empty"),
         ({"stop": ["x"] * 17}, "stop", "at most 16 strings, got 17"),
+        ({"stop": ["x", "x" * 1025]}, "stop", "at most 1024 characters, got one of 1025"),
+        ({"stop_token_ids": [1] * 1025}, "stop_token_ids", "at most 1024 ids, got 1025"),
         ({"stop_token_ids": ["x"]}, "stop_token_ids[0]", "integer"),
         ({"stop_token_ids": [258]}, "stop_token_ids", "stop_token_ids"),
         ({"stop_token_ids": [-1]}, "stop_token_ids", "stop_token_ids"),
@@ -134,6 +137,38 @@ async def test_a_wrong_field_is_named(
     check_error(body, message, param, code)
     assert server.engine.requests == []
     status, _ = await server.get("/health")
+    assert status == 200
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        *("n", "max_tokens", "min_tokens", "top_k", "seed", "logprobs"),
+        *("temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty"),
+    ],
+)
+@pytest.mark.parametrize("sign", [1, -1])
+async def test_a_number_may_be_too_large_for_a_float(server: Server, field: str, sign: int) -> None:
+    status, body = await server.post(COMPLETIONS, {"prompt": "a", field: sign * 10**400})
+    assert (status, body["error"]["param"]) == (400, field)
+
+
+async def test_a_large_value_of_the_wrong_type_is_not_sent_back_whole(server: Server) -> None:
+    status, body = await server.post(COMPLETIONS, {"prompt": "a", "temperature": [1] * 100_000})
+    assert status == 400
+    check_error(body, "got [1, 1,", "temperature")
+    assert len(body["error"]["message"]) < 120
+
+
+async def test_more_prompts_than_the_engine_takes_at_once_are_refused(
+    start_server: StartServer,
+) -> None:
+    server = await start_server(FakeAsyncEngine(max_num_seqs=2, max_num_waiting=3))
+    status, body = await server.post(COMPLETIONS, {"prompt": ["a"] * 6})
+    assert status == 400
+    check_error(body, "6 prompts, but only 2 run at once (max_num_seqs) and 3 may wait", "prompt")
+    assert server.engine.requests == []
+    status, _ = await server.post(COMPLETIONS, {"prompt": ["a"] * 5})
     assert status == 200
 
 
