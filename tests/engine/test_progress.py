@@ -105,6 +105,25 @@ def test_a_preempted_request_is_admitted_before_any_later_arrival():
     assert_same(harness.outputs["r1"], solo(prompt_of(10, seed=2)))
 
 
+def test_a_preempted_request_is_admitted_before_those_that_waited_already():
+    harness = Harness()
+    harness.add(prompt_of(10, seed=1))
+    harness.add(prompt_of(10, seed=2))
+    harness.step()
+    for seed in range(3, 6):
+        harness.add(prompt_of(8, seed), greedy(3))
+    [victim] = harness.sequences["r1"]
+    while victim.status is not SequenceStatus.PREEMPTED:
+        harness.step()
+    waiting = harness.engine._scheduler.waiting
+    assert [sequence.request_id for sequence in waiting] == ["r1", "r2", "r3", "r4"]
+    while victim.status is SequenceStatus.PREEMPTED:
+        assert [r.sequence.request_id for r in harness.batches[-1].rows] == ["r0"]
+        harness.step()
+    harness.run()
+    assert_same(harness.outputs["r1"], solo(prompt_of(10, seed=2)))
+
+
 def test_a_low_priority_row_gives_way_and_a_high_priority_newcomer_runs_first():
     harness = Harness()
     harness.add(prompt_of(10, seed=1), priority=1)
