@@ -5,7 +5,12 @@ package and nothing heavy, so that a build can load it alone.
 """
 
 import glob
+import importlib.util
 import os
+
+_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_TORCH = importlib.util.find_spec("torch")
+_TORCH_HOME = os.path.dirname(_TORCH.origin) if _TORCH and _TORCH.origin else "torch"
 
 # Compile for the stable ABI of this PyTorch release: the binary then runs on it and on later ones.
 TORCH_TARGET_VERSION = "0x020a000000000000"  # 2.10
@@ -16,6 +21,9 @@ CXX_FLAGS = [
     "-fvisibility=hidden",
     # Exactness: no contraction that the source does not spell out, whatever the instruction set.
     "-ffp-contract=off",
+    # The same sources make the same binary wherever they lie: its digest is in the fingerprint.
+    f"-ffile-prefix-map={_ROOT}/=",
+    f"-ffile-prefix-map={_TORCH_HOME}/=torch/",
     "-Wall",
     "-Wextra",
     "-Wno-unused-parameter",  # PyTorch's stable headers have some

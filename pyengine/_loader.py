@@ -1,6 +1,7 @@
 """Loads the compiled extensions, once, with an error that says what to do when that fails."""
 
 import functools
+import hashlib
 import pathlib
 from types import ModuleType
 
@@ -20,20 +21,31 @@ def load_ops() -> None:
     """
     import torch
 
-    found = sorted(pathlib.Path(__file__).parent.glob("_ops*.so"))
-    if not found:
-        raise ImportError(f"pyengine's operator library is not built: {_HOW_TO_BUILD}")
+    library = _ops_library()
     try:
-        torch.ops.load_library(str(found[0]))
+        torch.ops.load_library(str(library))
     except OSError as error:
         raise ImportError(
-            f"PyTorch {torch.__version__} can't load {found[0].name} "
+            f"PyTorch {torch.__version__} can't load {library.name} "
             f"(it needs PyTorch 2.10 or later): {error}; {_HOW_TO_BUILD}"
         ) from error
     try:
         torch.ops.pyengine.isa_name()
     except RuntimeError as error:
         raise ImportError(str(error)) from error
+
+
+@functools.cache
+def ops_digest() -> str:
+    """SHA-256 of the operator library: another one if a kernel or its compiler has changed."""
+    return hashlib.sha256(_ops_library().read_bytes()).hexdigest()
+
+
+def _ops_library() -> pathlib.Path:
+    found = sorted(pathlib.Path(__file__).parent.glob("_ops*.so"))
+    if not found:
+        raise ImportError(f"pyengine's operator library is not built: {_HOW_TO_BUILD}")
+    return found[0]
 
 
 @functools.cache

@@ -116,6 +116,7 @@ def tiny_model(
         config=config,
         dtype=dtype,
         max_model_len=config.max_position_embeddings,
+        fingerprint="fp_tiny",
         tokenizer=tokenizer,
         chat_template=ChatTemplate(CHAT_TEMPLATE, bos_token="<257>", eos_token="<256>"),
     )

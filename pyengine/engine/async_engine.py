@@ -69,6 +69,11 @@ class AsyncEngine:
         return self._engine.loaded.chat_template
 
     @property
+    def fingerprint(self) -> str:
+        """See loading.fingerprint."""
+        return self._engine.loaded.fingerprint
+
+    @property
     def error(self) -> BaseException | None:
         """The fault that the engine died of."""
         return self._error

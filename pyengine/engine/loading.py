@@ -1,10 +1,14 @@
 """Loads all that an engine needs to know of a model."""
 
+import hashlib
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import psutil
 import torch
 
+from pyengine import __version__, ops
+from pyengine._loader import ops_digest
 from pyengine.config import EngineConfig
 from pyengine.errors import ModelLoadError
 from pyengine.models import ModelConfig, load_model
@@ -26,6 +30,7 @@ class LoadedModel:
     config: ModelConfig
     dtype: torch.dtype
     max_model_len: int
+    fingerprint: str  # another one if the numbers that it computes can be others
     tokenizer: Tokenizer
     chat_template: ChatTemplate | None
 
@@ -53,7 +58,11 @@ def load(config: EngineConfig, *, show_progress: bool = False) -> LoadedModel:
             f"only {model_config.vocab_size}"
         )
     dtype = model_config.resolve_dtype(config.dtype)
-    model = load_model(model_config, checkpoint, dtype, max_model_len, show_progress=show_progress)
+    with ThreadPoolExecutor(1) as executor:  # hashing and copying take about the same time
+        digest = executor.submit(checkpoint.digest)
+        model = load_model(
+            model_config, checkpoint, dtype, max_model_len, show_progress=show_progress
+        )
     template = None
     if tokenizer.chat_template is not None:
         template = ChatTemplate(
@@ -65,9 +74,25 @@ def load(config: EngineConfig, *, show_progress: bool = False) -> LoadedModel:
         config=model_config,
         dtype=dtype,
         max_model_len=max_model_len,
+        fingerprint=fingerprint(digest.result(), dtype),
         tokenizer=tokenizer,
         chat_template=template,
     )
+
+
+def fingerprint(weights_digest: str, dtype: torch.dtype) -> str:
+    """Names all that decides the bits of the logits: weights, dtype, device, instruction set, and
+    the versions of the code that computes them."""
+    parts = (
+        weights_digest,
+        dtype,
+        "cpu",
+        ops.isa_name(),
+        ops_digest(),
+        __version__,
+        torch.__version__,
+    )
+    return "fp_" + hashlib.sha256(" ".join(map(str, parts)).encode()).hexdigest()[:12]
 
 
 def choose_num_kv_blocks(config: EngineConfig, loaded: LoadedModel) -> int:

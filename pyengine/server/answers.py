@@ -49,6 +49,7 @@ class Answer(TypedDict):
     object: str
     created: int
     model: str
+    system_fingerprint: str  # changes only if the model's numbers can
     choices: list[Choice]
     usage: NotRequired[Usage | None]
     pyengine: NotRequired[PyengineInfo]

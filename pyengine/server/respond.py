@@ -11,7 +11,7 @@ from aiohttp import web
 from pyengine.outputs import CompletionOutput, SequenceDelta
 from pyengine.sampling_params import SamplingParams
 from pyengine.server.answers import Answer, Choice
-from pyengine.server.context import DRAINING, OPTIONS
+from pyengine.server.context import DRAINING, ENGINE, OPTIONS
 from pyengine.server.errors import ApiError, to_api_error
 from pyengine.server.generation import Generation
 from pyengine.server.prompts import Prompt
@@ -78,6 +78,7 @@ async def respond(
         "object": wording.chunk_object if body.stream else wording.answer_object,
         "created": int(time.time()),
         "model": check_model(request.app, body.model),
+        "system_fingerprint": request.app[ENGINE].fingerprint,
         "choices": [],
     }
     if body.stream:

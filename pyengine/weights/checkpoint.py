@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import abc
+import hashlib
+import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +13,7 @@ from pyengine.errors import ModelLoadError
 
 if TYPE_CHECKING:
     import torch
+    from typing_extensions import Buffer
 
 
 class Checkpoint(abc.ABC):
@@ -39,10 +43,17 @@ class Checkpoint(abc.ABC):
             ModelLoadError: there is no such tensor, or its type isn't supported.
         """
 
+    def digest(self) -> str:
+        """SHA-256 of what a model's numbers depend on: its configuration and its tensors, wherever
+        the files lie. Reads them whole, so about a second a gigabyte."""
+        digest = hashlib.sha256(json.dumps(self.config, sort_keys=True).encode())
+        for content in self._contents():
+            digest.update(content)
+        return digest.hexdigest()
+
     @abc.abstractmethod
-    def fingerprint(self) -> str:
-        """A digest of the files' names, sizes and headers: cheap, and another one for other files
-        unless they differ in nothing but the tensors' values."""
+    def _contents(self) -> Iterator[Buffer]:
+        """The bytes of the tensors, in an order that depends on the checkpoint alone."""
 
 
 def open_checkpoint(path: Path) -> Checkpoint:

@@ -1,6 +1,6 @@
 """Llama-architecture models in GGUF files, presented in Hugging Face's terms."""
 
-import hashlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -59,10 +59,12 @@ class GGUFCheckpoint(Checkpoint):
             return _unpermute(values, self.config["num_key_value_heads"])
         return values
 
-    def fingerprint(self) -> str:
-        path = self._file.path
-        parts = f"{path.name} {len(self._file.data)} {self._file.header_digest}"
-        return hashlib.sha256(parts.encode()).hexdigest()
+    def _contents(self) -> Iterator[memoryview]:
+        data = memoryview(self._file.data)
+        for name in sorted(self._file.tensors):
+            tensor = self._file.tensors[name]
+            yield memoryview(f"{name} {tensor.type.name}".encode())
+            yield data[tensor.start : tensor.start + tensor.num_bytes]
 
     def _read(self, tensor: GGUFTensor, dtype: torch.dtype) -> torch.Tensor:
         data = torch.frombuffer(

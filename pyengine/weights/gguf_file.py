@@ -8,7 +8,6 @@ The format is described in the ggml repository (docs/gguf.md). Layout, all littl
     padding to `general.alignment`, then the tensors' data; offsets count from there
 """
 
-import hashlib
 import math
 import mmap
 import struct
@@ -65,7 +64,6 @@ class GGUFFile:
         tensors: name -> GGUFTensor, in the file's order.
         data: the file's bytes, mapped. Private and writable, as PyTorch asks of a buffer; nobody
             writes to it.
-        header_digest: SHA-256 of everything before the tensors' data.
 
     Raises:
         ModelLoadError: not a GGUF file, cut short, inconsistent, or with tensors of a type that
@@ -88,7 +86,6 @@ class GGUFFile:
         for _ in range(num_metadata):
             self._read_metadata()
         entries = [self._read_tensor_entry() for _ in range(num_tensors)]
-        self.header_digest = hashlib.sha256(self.data[: self._position]).hexdigest()
         self.tensors = self._place(entries)
 
     @overload

@@ -1,7 +1,7 @@
 """Hugging Face folders: config.json and weights in safetensors files, whole or in shards."""
 
-import hashlib
-from collections.abc import Iterable
+import mmap
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -63,14 +63,10 @@ class SafetensorsCheckpoint(Checkpoint):
         # Copied even if nothing changes: the file may be replaced while the model is in use.
         return tensor.to(dtype, copy=True)
 
-    def fingerprint(self) -> str:
-        digest = hashlib.sha256()
+    def _contents(self) -> Iterator[mmap.mmap]:
         for shard in sorted(self._shards):
-            path = self._path / shard
-            digest.update(f"{shard} {path.stat().st_size} ".encode())
-            with path.open("rb") as file:  # a length (u64), and so many bytes of JSON
-                digest.update(file.read(int.from_bytes(file.read(8), "little")))
-        return digest.hexdigest()
+            with (self._path / shard).open("rb") as file:
+                yield mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def _read_index(path: Path) -> dict[str, str]:

@@ -109,6 +109,7 @@ class FakeAsyncEngine:
             model="models/fake", max_num_seqs=max_num_seqs, max_num_waiting=max_num_waiting, seed=7
         )
         self.max_model_len = max_model_len
+        self.fingerprint = "fp_fake"
         self.tokenizer = ByteTokenizer()
         self.chat_template = (
             ChatTemplate(CHAT_TEMPLATE, bos_token="<s>", eos_token="</s>") if has_template else None

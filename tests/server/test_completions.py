@@ -26,6 +26,13 @@ async def test_a_completion_has_all_that_openai_promises(server: Server) -> None
     }
 
 
+async def test_an_answer_and_all_its_chunks_carry_the_fingerprint(server: Server) -> None:
+    create = server.openai.completions.create
+    whole = await create(model=MODEL_NAME, prompt="a")
+    chunks = [chunk async for chunk in await create(model=MODEL_NAME, prompt="a", stream=True)]
+    assert {answer.system_fingerprint for answer in [whole, *chunks]} == {"fp_fake"}
+
+
 async def test_a_completion_tells_where_its_time_went_and_its_seed(server: Server) -> None:
     body = {"prompt": "a", "seed": 5, "n": 2}
     _, completion = await server.post("/v1/completions", body)

@@ -208,12 +208,15 @@ def test_loaded_tensors_do_not_change_with_the_file(tmp_path: Path) -> None:
     assert torch.equal(weight, torch.ones(HIDDEN))
 
 
-def test_the_fingerprint_tells_files_apart(tmp_path: Path) -> None:
-    first = open_checkpoint(write(tmp_path / "a.gguf")).fingerprint()
-    assert open_checkpoint(tmp_path / "a.gguf").fingerprint() == first
-    assert open_checkpoint(write(tmp_path / "b.gguf")).fingerprint() != first
+def test_the_digest_is_that_of_configuration_and_tensors(tmp_path: Path) -> None:
+    first = open_checkpoint(write(tmp_path / "a.gguf")).digest()
+    assert open_checkpoint(write(tmp_path / "b.gguf")).digest() == first
     change: Change = lambda writer: writer.add_rope_freq_base(1.0)  # noqa: E731
-    assert open_checkpoint(write(tmp_path / "a.gguf", change)).fingerprint() != first
+    assert open_checkpoint(write(tmp_path / "a.gguf", change)).digest() != first
+    with (tmp_path / "b.gguf").open("r+b") as file:
+        file.seek(-1, 2)
+        file.write(b"\x7f")
+    assert open_checkpoint(tmp_path / "b.gguf").digest() != first
 
 
 def test_metadata_of_every_type_is_read(tmp_path: Path) -> None:

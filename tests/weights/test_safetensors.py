@@ -79,11 +79,16 @@ def test_loaded_tensors_do_not_change_with_the_file(whole: Path) -> None:
     assert torch.equal(weight, TENSORS["model.norm.weight"])
 
 
-def test_the_fingerprint_tells_checkpoints_apart(whole: Path) -> None:
-    first = open_checkpoint(whole).fingerprint()
-    assert open_checkpoint(whole).fingerprint() == first
-    save_file({"other.weight": torch.zeros(3)}, whole / "model.safetensors")
-    assert open_checkpoint(whole).fingerprint() != first
+def test_the_digest_is_that_of_configuration_and_tensors(whole: Path) -> None:
+    first = open_checkpoint(whole).digest()
+    moved = whole.rename(whole.with_name("moved"))
+    assert open_checkpoint(moved).digest() == first
+    (moved / "generation_config.json").write_text('{"eos_token_id": 5}')
+    assert open_checkpoint(moved).digest() == first
+    changed = {name: tensor.clone() for name, tensor in TENSORS.items()}
+    changed["model.norm.weight"][-1] += 1
+    save_file(changed, moved / "model.safetensors")
+    assert open_checkpoint(moved).digest() != first
 
 
 def test_a_tensor_that_is_not_there_is_an_error(whole: Path) -> None:
