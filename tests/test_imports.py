@@ -26,10 +26,12 @@ ALLOWED = {
     "weights": BASE | {"ops"},
     "models": BASE | {"ops", "weights"},
     "sampling": BASE | {"ops"},
-    "engine": BASE | MODEL_PARTS | {"ops", "_loader", "_core"},
+    "engine": BASE | MODEL_PARTS | {"ops", "_loader", "_core", "__version__"},
+    "verify": BASE | {"engine", "models"},
     "llm": BASE | MODEL_PARTS | {"engine"},
     "server": BASE | {"engine", "text", "models", "__version__"},
-    "cli": BASE | {"engine", "llm", "server", "text", "weights", "LLM", "__version__"},
+    "cli": BASE
+    | {"engine", "llm", "ops", "server", "text", "verify", "weights", "LLM", "__version__"},
     "__main__": {"cli"},
 }
 # A module, and what it must do without: some run where the heavy package has no business.

@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import NoReturn
 
 from pyengine import __version__
-from pyengine.cli import bench, chat, generate, pull, serve
+from pyengine.cli import bench, chat, generate, pull, serve, verify
 from pyengine.cli.options import UsageError
 from pyengine.errors import StepFailedError
 
@@ -23,6 +23,7 @@ COMMANDS: dict[str, ModuleType] = {
     "chat": chat,
     "pull": pull,
     "bench": bench,
+    "verify": verify,
 }
 EPILOG = """\
 MODEL is a folder with a Hugging Face checkpoint, a .gguf file, a name on the Hugging Face hub

@@ -11,7 +11,7 @@ from pyengine.config import EngineConfig
 from pyengine.engine.faults import FaultInjection
 from pyengine.engine.kv_cache import KVCacheManager
 from pyengine.engine.loading import LoadedModel, choose_num_kv_blocks, load
-from pyengine.engine.model_runner import ModelRunner, StepOutput
+from pyengine.engine.model_runner import ModelRunner, Observer, StepOutput
 from pyengine.engine.output import SequenceOutput
 from pyengine.engine.scheduler import ScheduledBatch, ScheduledSequence, Scheduler
 from pyengine.engine.sequence import Request, Sequence
@@ -21,6 +21,9 @@ from pyengine.outputs import RequestUpdate, SequenceDelta
 from pyengine.sampling_params import SamplingParams
 
 logger = logging.getLogger(__name__)
+
+# As many as a JavaScript client can read back exactly.
+_SEED_BITS = 53
 
 
 @dataclass(frozen=True)
@@ -50,10 +53,15 @@ class Engine:
         loaded: the model.
         config: the options.
         faults: what goes wrong, for tests.
+        observer: sees the plan and the hidden states of each step.
     """
 
     def __init__(
-        self, loaded: LoadedModel, config: EngineConfig, faults: FaultInjection | None = None
+        self,
+        loaded: LoadedModel,
+        config: EngineConfig,
+        faults: FaultInjection | None = None,
+        observer: Observer | None = None,
     ) -> None:
         self.loaded = loaded
         self.config = config
@@ -83,7 +91,7 @@ class Engine:
             shape.head_size,
             loaded.dtype,
         )
-        self._runner = ModelRunner(loaded.model, caches, config.block_size, faults)
+        self._runner = ModelRunner(loaded.model, caches, config.block_size, faults, observer)
         self._faults = faults or FaultInjection()
         self._seeds = random.Random(config.seed)
         self._open: dict[str, list[Sequence]] = {}  # the unfinished sequences of each request
@@ -123,7 +131,7 @@ class Engine:
             InvalidRequestError: it can never be served; `param` names the field at fault.
         """
         self._check(prompt_token_ids, params)
-        seed = self._seeds.getrandbits(63) if params.seed is None else params.seed
+        seed = self._seeds.getrandbits(_SEED_BITS) if params.seed is None else params.seed
         return Request(request_id, prompt_token_ids, params, seed, prompt, priority)
 
     def add_request(self, request: Request) -> None:

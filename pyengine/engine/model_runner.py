@@ -1,5 +1,6 @@
 """Runs the model for one step."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -24,6 +25,10 @@ class StepOutput:
     prompt_logprobs: list[TokenLogprobs]  # of the prompt tokens that follow the fed ones
 
 
+# Sees the plan of a step and the hidden states [T, hidden] that the model computed for it.
+Observer = Callable[[ScheduledBatch, Tensor], None]
+
+
 class ModelRunner:
     """Turns a plan into tensors, runs the model, samples. Owned by the engine's thread.
 
@@ -32,6 +37,7 @@ class ModelRunner:
         caches: the paged K/V of each layer.
         block_size: tokens per block of theirs.
         faults: stages to fail, for tests.
+        observer: called in each step, before anything is sampled.
     """
 
     def __init__(
@@ -40,11 +46,13 @@ class ModelRunner:
         caches: list[LayerKVCache],
         block_size: int,
         faults: FaultInjection | None = None,
+        observer: Observer | None = None,
     ) -> None:
         self._model = model
         self._caches = caches
         self._block_size = block_size
         self._faults = faults or FaultInjection()
+        self._observer = observer
 
     @torch.inference_mode()
     def execute(self, batch: ScheduledBatch) -> list[StepOutput]:
@@ -53,6 +61,8 @@ class ModelRunner:
         inputs = build_input_batch(batch, self._block_size)
         self._faults.before_stage("forward", batch.step)
         hidden = self._model.forward(inputs.token_ids, inputs.attention, self._caches)
+        if self._observer is not None:
+            self._observer(batch, hidden)
         self._faults.before_stage("sample", batch.step)
         num_rows = sum(inputs.num_logits)
         if num_rows == 0:

@@ -24,7 +24,7 @@ class WeightReader:
     Args:
         source: the checkpoint.
         dtype: of the tensors that it returns.
-        show_progress: draw the bar (on standard error).
+        show_progress: draw the bar, on standard error and if that is a terminal.
     """
 
     def __init__(self, source: TensorSource, dtype: torch.dtype, *, show_progress: bool) -> None:
@@ -35,7 +35,7 @@ class WeightReader:
             total=len(self._names),
             desc="Loading weights",
             unit="tensor",
-            disable=not show_progress,
+            disable=None if show_progress else True,
             leave=False,
         )
 
