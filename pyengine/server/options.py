@@ -26,7 +26,7 @@ class ServerOptions:
             raise ValueError("served_model_names must hold at least one name")
         if not 0 <= self.port <= 65535:
             raise ValueError(f"port must be in 0..65535, got {self.port}")
-        if self.shutdown_timeout < 0:
+        if not self.shutdown_timeout >= 0:  # not a number fails too
             raise ValueError(f"shutdown_timeout must be at least 0, got {self.shutdown_timeout}")
         if self.max_body_bytes < 1:
             raise ValueError(f"max_body_bytes must be at least 1, got {self.max_body_bytes}")

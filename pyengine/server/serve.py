@@ -1,6 +1,8 @@
 """Runs the server: from the port to the drain."""
 
 import asyncio
+import errno
+import logging
 import signal
 import socket
 from collections.abc import Callable, Coroutine
@@ -13,6 +15,8 @@ from pyengine.server.app import create_app
 from pyengine.server.context import DRAINING
 from pyengine.server.options import ServerOptions
 
+logger = logging.getLogger(__name__)
+
 # How long handlers may take, once the engine has stopped, to send what they still hold.
 LAST_WRITES_S = 5.0
 BACKLOG = 1024
@@ -23,18 +27,23 @@ def bind(options: ServerOptions) -> socket.socket:
     """Takes the port. Done before the model is loaded, so that a port in use is told at once.
 
     Raises:
-        OSError: the address is in use, or not one of this machine.
+        OSError: the address is in use, or not one of this machine; the message names it.
     """
-    family, kind, protocol, _, address = socket.getaddrinfo(
-        options.host, options.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
+    where = f"can't listen on host {options.host}, port {options.port}"
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            options.host, options.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except OSError as error:
+        raise OSError(f"{where}: {error.strerror}; choose another host") from error
     sock = socket.socket(family, kind, protocol)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(address)
-    except OSError:
+    except OSError as error:
         sock.close()
-        raise
+        other = "host" if error.errno == errno.EADDRNOTAVAIL else "port"
+        raise OSError(f"{where}: {error.strerror}; choose another {other}") from error
     return sock
 
 
@@ -84,11 +93,18 @@ async def serve(
         on_ready(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
         await _first_of(stop.wait(), engine.wait_died())
         app[DRAINING].set()
+        stats = engine.stats()
+        logger.info(
+            "shutting down: %d open sequences may go on for %g s",
+            stats.num_running + stats.num_waiting,
+            options.shutdown_timeout,
+        )
         await engine.shutdown(options.shutdown_timeout)
     finally:
         await runner.cleanup()
         for number in _STOP_SIGNALS:
             loop.remove_signal_handler(number)
+    logger.info("the server has ended")
     return 0 if engine.error is None else 1
 
 

@@ -1,7 +1,9 @@
 """From the port to the drain."""
 
 import asyncio
+import logging
 import os
+import re
 import signal
 import socket
 from typing import Any
@@ -100,6 +102,21 @@ async def test_at_the_signal_streams_finish_and_newcomers_are_refused() -> None:
         assert await serving.task == 0
 
 
+async def test_the_log_tells_what_the_signal_waits_for(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "pyengine")
+    engine = FakeAsyncEngine(answer("abc"), held=True)
+    async with Serving(engine) as serving:
+        calls = await serving.start_streams(2)
+        await serving.signal()
+        engine.release()
+        await asyncio.gather(*calls)
+        assert await serving.task == 0
+    assert caplog.messages == [
+        "shutting down: 2 open sequences may go on for 10 s",
+        "the server has ended",
+    ]
+
+
 @pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
 async def test_a_second_signal_changes_nothing(second: int) -> None:
     engine = FakeAsyncEngine(answer("abc"), held=True)
@@ -145,8 +162,27 @@ async def test_a_dead_engine_ends_the_server_with_a_status_that_says_so() -> Non
 def test_a_port_in_use_is_told_before_the_model_is_loaded() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         options = ServerOptions(served_model_names=("m",), port=taken.getsockname()[1])
-        with pytest.raises(OSError, match="in use"):
+        message = (
+            f"can't listen on host 127.0.0.1, port {options.port}: Address already in use; "
+            "choose another port"
+        )
+        with pytest.raises(OSError, match=f"^{re.escape(message)}$"):
             run(lambda: pytest.fail("loaded"), options, lambda url: None)
+
+
+def test_an_address_of_another_machine_is_told_by_name() -> None:
+    options = ServerOptions(served_model_names=("m",), host="192.0.2.1", port=0)
+    with pytest.raises(OSError, match=r"^can't listen on host 192\.0\.2\.1.*another host$"):
+        bind(options)
+
+
+def test_a_host_that_no_name_server_knows_is_told_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    def look_up(*args: object, **options: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    with pytest.raises(OSError, match=r"^can't listen on host nowhere, port 0: Name .*known"):
+        bind(ServerOptions(served_model_names=("m",), host="nowhere", port=0))
 
 
 def test_ipv6_addresses_are_served_too() -> None:
@@ -161,6 +197,7 @@ def test_ipv6_addresses_are_served_too() -> None:
         ({"port": -1}, "port must be in 0..65535, got -1"),
         ({"port": 65536}, "port must be in 0..65535, got 65536"),
         ({"shutdown_timeout": -1.0}, "shutdown_timeout must be at least 0, got -1"),
+        ({"shutdown_timeout": float("nan")}, "shutdown_timeout must be at least 0, got nan"),
         ({"max_body_bytes": 0}, "max_body_bytes must be at least 1, got 0"),
     ],
 )
