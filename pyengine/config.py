@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 from typing import Literal
 
+# A number beyond any machine: so many threads can't be started, and the process dies of trying.
+MAX_NUM_THREADS = 1024
+
 Dtype = Literal["auto", "float32", "bfloat16"]
 
 
@@ -23,7 +26,7 @@ class EngineConfig:
             what max_num_seqs sequences of max_model_len could use.
         enable_prefix_caching: reuse the K/V of a prefix that an earlier sequence had.
         max_num_waiting: once so many sequences wait, new requests are refused.
-        num_threads: of the kernels; None takes one per core.
+        num_threads: of the kernels, at most 1024; None takes one per core.
         seed: from which seeds are drawn for requests that bring none; None draws it too.
     """
 
@@ -56,3 +59,7 @@ class EngineConfig:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
+        if self.num_threads is not None and self.num_threads > MAX_NUM_THREADS:
+            raise ValueError(
+                f"num_threads must be at most {MAX_NUM_THREADS}, got {self.num_threads}"
+            )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
+from pyengine import ops
 from pyengine.config import EngineConfig
 from pyengine.engine.faults import FaultInjection
 from pyengine.engine.kv_cache import KVCacheManager
@@ -110,6 +111,18 @@ class Engine:
             ValueError: the options don't fit the model or the machine.
         """
         return cls(load(config, show_progress=show_progress), config)
+
+    def describe(self) -> str:
+        """What was chosen, in one line: model, dtype, lengths, memory, kernels."""
+        loaded, block_size = self.loaded, self.config.block_size
+        block_bytes = block_size * loaded.config.kv_bytes_per_token(loaded.dtype)
+        return (
+            f"{loaded.name}: {str(loaded.dtype).removeprefix('torch.')}, "
+            f"sequences of up to {self.max_sequence_len} tokens, "
+            f"KV cache of {self.num_kv_blocks} blocks of {block_size} tokens "
+            f"({self.num_kv_blocks * block_bytes / 2**30:.2f} GiB), "
+            f"{ops.isa_name()} kernels on {torch.get_num_threads()} threads"
+        )
 
     @property
     def has_unfinished(self) -> bool:

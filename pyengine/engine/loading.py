@@ -99,11 +99,11 @@ def choose_num_kv_blocks(config: EngineConfig, loaded: LoadedModel) -> int:
     """How many blocks the KV cache gets.
 
     Raises:
-        ValueError: the memory that it may take holds no block.
+        ValueError: the memory that it may take holds no block, or the machine has less.
     """
-    if config.num_kv_blocks is not None:
-        return config.num_kv_blocks
     block_bytes = config.block_size * loaded.config.kv_bytes_per_token(loaded.dtype)
+    if config.num_kv_blocks is not None:
+        return _check_fits(config.num_kv_blocks, block_bytes)
     kv_cache_bytes = config.kv_cache_bytes
     if kv_cache_bytes is None:
         kv_cache_bytes = int(psutil.virtual_memory().available * _KV_CACHE_SHARE)
@@ -114,4 +114,17 @@ def choose_num_kv_blocks(config: EngineConfig, loaded: LoadedModel) -> int:
             f"got {kv_cache_bytes}"
         )
     most_useful = config.max_num_seqs * -(-loaded.max_model_len // config.block_size)
-    return min(num_blocks, most_useful)
+    return _check_fits(min(num_blocks, most_useful), block_bytes)
+
+
+def _check_fits(num_blocks: int, block_bytes: int) -> int:
+    """The number, if the machine has the memory. The system hands out memory that it doesn't have,
+    and ends the process in the middle of a request when it is used."""
+    total_bytes = psutil.virtual_memory().total
+    if num_blocks * block_bytes > total_bytes:
+        raise ValueError(
+            f"the KV cache would take {num_blocks * block_bytes / 2**30:.1f} GiB ({num_blocks} "
+            f"blocks of {block_bytes} bytes), but the machine has {total_bytes / 2**30:.1f} GiB: "
+            "lower num_kv_blocks or kv_cache_bytes"
+        )
+    return num_blocks
