@@ -10,11 +10,14 @@ examples:
 
 import argparse
 import json
+import logging
 import shlex
 
 from pyengine.cli.options import add_options, build
 from pyengine.config import EngineConfig
 from pyengine.server.options import ServerOptions
+
+logger = logging.getLogger(__name__)
 
 USAGE = "MODEL [options]"
 QUESTION = "What is the capital of France? Answer in one sentence."
@@ -40,8 +43,14 @@ def run(args: argparse.Namespace) -> int:
     from pyengine.engine import AsyncEngine, Engine
     from pyengine.server.serve import run as run_server
 
+    # Our own news only: the libraries speak when something is wrong.
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("pyengine").setLevel(logging.INFO)
+
     def load_engine() -> AsyncEngine:
-        return AsyncEngine(Engine.from_config(config, show_progress=True))
+        engine = Engine.from_config(config, show_progress=True)
+        logger.info("%s", engine.describe())
+        return AsyncEngine(engine)
 
     def on_ready(url: str) -> None:
         print(_greeting(url, options.served_model_names[0]), flush=True)
