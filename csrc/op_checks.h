@@ -157,7 +157,8 @@ inline void check_paged_attention(const Tensor& query, const Tensor& key_cache,
   STD_TORCH_CHECK(1 <= query.size(2) && query.size(2) <= kMaxHeadSize,
                   "query must have a head size of 1 to ", kMaxHeadSize, ", got shape ",
                   shape_of(query));
-  STD_TORCH_CHECK(key_cache.size(1) > 0 && query.size(1) % key_cache.size(1) == 0,
+  STD_TORCH_CHECK(query.size(1) > 0 && key_cache.size(1) > 0 &&
+                      query.size(1) % key_cache.size(1) == 0,
                   "query must have a multiple of key_cache's ", key_cache.size(1),
                   " heads, got shape ", shape_of(query));
   check_dim(seq_lens, "seq_lens", 1);
@@ -189,19 +190,23 @@ inline void check_pack_linear_weight(const Tensor& weight) {
   check_contiguous(weight, "weight");
 }
 
+// `panel` outputs by `step` inputs lie together in packed_weight.
 inline void check_linear(const Tensor& x, const Tensor& packed_weight,
-                         const std::optional<Tensor>& bias, int64_t num_outputs) {
+                         const std::optional<Tensor>& bias, int64_t num_outputs, int64_t panel,
+                         int64_t step) {
   check_dim(x, "x", 2);
   check_activation_dtype(x, "x");
   STD_TORCH_CHECK(x.stride(1) == 1, "x must have contiguous rows");
   check_dim(packed_weight, "packed_weight", 4);
   check_dtype(packed_weight, "packed_weight", x.scalar_type());
   check_contiguous(packed_weight, "packed_weight");
-  const int64_t num_lanes = packed_weight.size(2), step = packed_weight.size(3);
+  STD_TORCH_CHECK(packed_weight.size(2) == panel && packed_weight.size(3) == step,
+                  "packed_weight must come from pack_linear_weight, in panels of ", panel, " by ",
+                  step, ", got shape ", shape_of(packed_weight));
   STD_TORCH_CHECK(packed_weight.size(1) == (x.size(1) + step - 1) / step,
                   "packed_weight must be for the ", x.size(1), " inputs of x, got shape ",
                   shape_of(packed_weight));
-  STD_TORCH_CHECK(packed_weight.size(0) == (num_outputs + num_lanes - 1) / num_lanes,
+  STD_TORCH_CHECK(packed_weight.size(0) == (num_outputs + panel - 1) / panel,
                   "packed_weight must be for num_outputs (", num_outputs, "), got shape ",
                   shape_of(packed_weight));
   if (bias) {

@@ -60,7 +60,9 @@ void run_linear(const Tensor& x, const Tensor& packed_weight, const std::optiona
 
 Tensor linear(const Tensor& x, const Tensor& packed_weight, const std::optional<Tensor>& bias,
               int64_t num_outputs, bool float32_out) {
-  check_linear(x, packed_weight, bias, num_outputs);
+  const bool is_float32 = x.scalar_type() == ScalarType::Float;
+  check_linear(x, packed_weight, bias, num_outputs, kLinearPanel,
+               is_float32 ? kLinearStep<float> : kLinearStep<bfloat16>);
   const ScalarType dtype = float32_out ? ScalarType::Float : x.scalar_type();
   Tensor y = torch::stable::new_empty(x, {x.size(0), num_outputs}, dtype);
   dispatch_activation(x.scalar_type(), [&](auto type) {

@@ -111,6 +111,7 @@ def int32(values):
         ({"query": torch.zeros(3, 16)}, r"query must have 3 dimensions, got shape \[3, 16\]"),
         ({"query": torch.zeros(3, 2, 8, dtype=torch.half)}, "query must be Float or BFloat16"),
         ({"query": torch.zeros(3, 8, 2).transpose(1, 2)}, "query must be contiguous in its last"),
+        ({"query": torch.zeros(3, 0, 8)}, "query must have a multiple of key_cache's 2 heads"),
         ({"query": torch.zeros(3, 3, 8)}, "query must have a multiple of key_cache's 2 heads"),
         ({"key_cache": torch.zeros(4, 2, 8)}, "key_cache must have 4 dimensions"),
         ({"key_cache": torch.zeros(4, 2, 4, 8).bfloat16()}, "key_cache must have the dtype of que"),
