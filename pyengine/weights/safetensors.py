@@ -22,6 +22,8 @@ class SafetensorsCheckpoint(Checkpoint):
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        if not (path / "config.json").exists():
+            raise ModelLoadError(_why_no_config(path))
         self.config = read_json(path / "config.json")
         self.generation_config = read_json_if_there(path / "generation_config.json")
         if method := self.config.get("quantization_config", {}).get("quant_method"):
@@ -94,6 +96,15 @@ def _open(path: Path) -> Any:
         raise ModelLoadError(
             f"{path}: broken or incomplete safetensors file: {error}; fetch it again"
         ) from error
+
+
+def _why_no_config(path: Path) -> str:
+    if gguf_files := sorted(file.name for file in path.glob("*.gguf")):
+        return f"{path}: name the GGUF file itself: it holds {', '.join(gguf_files)}"
+    return (
+        f"{path}: there is no config.json; a model's folder holds config.json, its tokenizer's "
+        "files and *.safetensors, or name a .gguf file"
+    )
 
 
 def _why_no_weights(path: Path) -> str:

@@ -117,6 +117,12 @@ def test_a_folder_without_configuration_is_refused(tmp_path: Path) -> None:
     refuses(tmp_path, r"config\.json: can't be read: .*utf-8")
 
 
+def test_a_folder_around_gguf_files_names_them(tmp_path: Path) -> None:
+    for name in ("b.gguf", "a.gguf", "notes.txt"):
+        (tmp_path / name).touch()
+    refuses(tmp_path, r"name the GGUF file itself: it holds a\.gguf, b\.gguf$")
+
+
 def test_a_folder_without_weights_is_refused(tmp_path: Path) -> None:
     write_config(tmp_path)
     refuses(tmp_path, r"neither model\.safetensors nor model\.safetensors\.index\.json")
