@@ -120,7 +120,7 @@ class Engine:
             f"{loaded.name}: {str(loaded.dtype).removeprefix('torch.')}, "
             f"sequences of up to {self.max_sequence_len} tokens, "
             f"KV cache of {self.num_kv_blocks} blocks of {block_size} tokens "
-            f"({self.num_kv_blocks * block_bytes / 2**30:.2f} GiB), "
+            f"({self.num_kv_blocks * block_bytes / 2**20:.0f} MiB), "
             f"{ops.isa_name()} kernels on {torch.get_num_threads()} threads"
         )
 
