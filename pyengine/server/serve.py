@@ -59,7 +59,8 @@ def run(
     options: ServerOptions,
     on_ready: Callable[[str], None],
 ) -> int:
-    """Binds the port, loads the engine, serves until SIGTERM or SIGINT.
+    """Binds the port, loads the engine, serves until SIGTERM or SIGINT. The process should end
+    then: it is deaf to these signals from here on.
 
     Args:
         load_engine: makes the engine, which is started here.
@@ -69,7 +70,11 @@ def run(
         The exit status: 0, or 1 if the engine died.
     """
     with bind(options) as sock:
-        return asyncio.run(serve(load_engine(), options, sock, on_ready))
+        status = asyncio.run(serve(load_engine(), options, sock, on_ready))
+    # Python takes a while to exit: a signal sent twice must not turn success into "killed".
+    for number in _STOP_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    return status
 
 
 async def serve(

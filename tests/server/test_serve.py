@@ -6,6 +6,8 @@ import os
 import re
 import signal
 import socket
+import subprocess
+import sys
 from typing import Any
 
 import aiohttp
@@ -157,6 +159,22 @@ async def test_a_dead_engine_ends_the_server_with_a_status_that_says_so() -> Non
         assert status == 500
         assert "the roof fell in" in body["error"]["message"]
         assert await serving.task == 1
+
+
+def test_a_signal_that_comes_after_the_last_stream_does_not_change_the_status() -> None:
+    script = """if True:
+        import os, signal, sys
+        from pyengine.server.options import ServerOptions
+        from pyengine.server.serve import run
+        from tests.server.fakes import FakeAsyncEngine
+
+        options = ServerOptions(served_model_names=("m",), port=0)
+        status = run(FakeAsyncEngine, options, lambda url: os.kill(os.getpid(), signal.SIGTERM))
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGINT)
+        sys.exit(status)
+    """
+    assert subprocess.run([sys.executable, "-c", script], timeout=60).returncode == 0
 
 
 def test_a_port_in_use_is_told_before_the_model_is_loaded() -> None:
