@@ -6,6 +6,9 @@ from typing import Any
 import torch
 
 from pyengine.errors import ModelLoadError
+from pyengine.models.fields import flag, mapping, positive_int, positive_number
+
+MAX_HEAD_SIZE = 256  # of the attention kernels
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -41,13 +44,23 @@ class ModelConfig:
             ModelLoadError: a value is missing, impossible, or asks for what isn't supported.
         """
         architectures = config.get("architectures") or ["(none)"]
-        num_heads = _positive(config, "num_attention_heads")
-        num_kv_heads = _positive(config, "num_key_value_heads", num_heads)
-        hidden_size = _positive(config, "hidden_size")
+        if not isinstance(architectures, list) or not isinstance(architectures[0], str):
+            raise ModelLoadError(
+                f"config.json: architectures must be a list of names, got {architectures!r:.100}"
+            )
+        num_heads = positive_int(config, "num_attention_heads")
+        num_kv_heads = positive_int(config, "num_key_value_heads", num_heads)
+        hidden_size = positive_int(config, "hidden_size")
         if num_heads % num_kv_heads:
             raise ModelLoadError(
                 f"config.json: num_attention_heads ({num_heads}) must be a multiple of "
                 f"num_key_value_heads ({num_kv_heads})"
+            )
+        head_size = positive_int(config, "head_dim", hidden_size // num_heads)
+        if head_size > MAX_HEAD_SIZE or head_size % 2:
+            raise ModelLoadError(
+                f"config.json: heads of {head_size} values are not supported, only even sizes up "
+                f"to {MAX_HEAD_SIZE}"
             )
         activation = config.get("hidden_act", "silu")
         if activation not in ("silu", "swish"):
@@ -55,29 +68,32 @@ class ModelConfig:
                 f"config.json: hidden_act {activation!r} is not supported, only 'silu' is"
             )
         # Newer files keep all about the rotation in rope_parameters.
-        rope = config.get("rope_parameters") or {}
-        scaling = config.get("rope_scaling") or rope or {}
+        rope = mapping(config, "rope_parameters")
+        scaling = mapping(config, "rope_scaling") or rope
+        theta = positive_number(rope, "rope_theta", 10000.0)
         rope_type = scaling.get("rope_type", scaling.get("type", "default"))
         if config.get("partial_rotary_factor", 1.0) != 1.0:
             raise ModelLoadError("config.json: partial_rotary_factor is not supported")
         return cls(
             architecture=architectures[0],
-            vocab_size=_positive(config, "vocab_size"),
+            vocab_size=positive_int(config, "vocab_size"),
             hidden_size=hidden_size,
-            intermediate_size=_positive(config, "intermediate_size"),
-            num_layers=_positive(config, "num_hidden_layers"),
+            intermediate_size=positive_int(config, "intermediate_size"),
+            num_layers=positive_int(config, "num_hidden_layers"),
             num_heads=num_heads,
             num_kv_heads=num_kv_heads,
-            head_size=_positive(config, "head_dim", hidden_size // num_heads),
-            rms_norm_eps=float(config.get("rms_norm_eps", 1e-6)),
-            rope_theta=float(config.get("rope_theta") or rope.get("rope_theta") or 10000.0),
+            head_size=head_size,
+            rms_norm_eps=positive_number(config, "rms_norm_eps", 1e-6),
+            rope_theta=positive_number(config, "rope_theta", theta),
             rope_scaling=None if rope_type == "default" else {**scaling, "rope_type": rope_type},
             rope_divisors_name=config.get("rope_freq_factors"),
-            max_position_embeddings=_positive(config, "max_position_embeddings", 2048),
-            tie_word_embeddings=bool(config.get("tie_word_embeddings", False)),
-            attention_bias=bool(config.get("attention_bias", False)),
-            mlp_bias=bool(config.get("mlp_bias", False)),
-            sliding_window=int(config.get("sliding_window") or 0),
+            max_position_embeddings=positive_int(config, "max_position_embeddings", 2048),
+            tie_word_embeddings=flag(config, "tie_word_embeddings"),
+            attention_bias=flag(config, "attention_bias"),
+            mlp_bias=flag(config, "mlp_bias"),
+            sliding_window=positive_int(config, "sliding_window")
+            if config.get("sliding_window")
+            else 0,
             checkpoint_dtype=_checkpoint_dtype(config),
         )
 
@@ -90,17 +106,6 @@ class ModelConfig:
     def kv_bytes_per_token(self, dtype: torch.dtype) -> int:
         """Bytes that a token's keys and values take in all layers."""
         return 2 * self.num_layers * self.num_kv_heads * self.head_size * dtype.itemsize
-
-
-def _positive(config: dict[str, Any], name: str, default: int | None = None) -> int:
-    value = config.get(name)
-    if value is None:
-        value = default
-    if value is None:
-        raise ModelLoadError(f"config.json: {name} is missing")
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ModelLoadError(f"config.json: {name} must be a positive integer, got {value!r}")
-    return value
 
 
 def _checkpoint_dtype(config: dict[str, Any]) -> torch.dtype:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from pyengine.errors import ModelLoadError
+from pyengine.models.fields import positive_number
 
 
 def rope_table(
@@ -40,13 +41,10 @@ def rope_table(
 
 def _scale(frequencies: Tensor, scaling: dict[str, Any]) -> Tensor:
     kind = scaling["rope_type"]
-    try:
-        if kind == "linear":
-            return frequencies / float(scaling["factor"])
-        if kind == "llama3":
-            return _scale_llama3(frequencies, scaling)
-    except KeyError as error:
-        raise ModelLoadError(f"config.json: rope_scaling lacks {error}") from error
+    if kind == "linear":
+        return frequencies / positive_number(scaling, "factor")
+    if kind == "llama3":
+        return _scale_llama3(frequencies, scaling)
     raise ModelLoadError(
         f"config.json: rope_scaling type {kind!r} is not supported, only linear and llama3 are"
     )
@@ -55,9 +53,14 @@ def _scale(frequencies: Tensor, scaling: dict[str, Any]) -> Tensor:
 def _scale_llama3(frequencies: Tensor, scaling: dict[str, Any]) -> Tensor:
     """Llama 3.1: long waves are stretched by the factor, short ones stay, with a smooth
     transition between (Llama 3 model card)."""
-    factor = float(scaling["factor"])
-    low, high = float(scaling["low_freq_factor"]), float(scaling["high_freq_factor"])
-    original_length = float(scaling["original_max_position_embeddings"])
+    factor = positive_number(scaling, "factor")
+    low = positive_number(scaling, "low_freq_factor")
+    high = positive_number(scaling, "high_freq_factor")
+    original_length = positive_number(scaling, "original_max_position_embeddings")
+    if low >= high:
+        raise ModelLoadError(
+            f"config.json: low_freq_factor ({low:g}) must be below high_freq_factor ({high:g})"
+        )
     wavelengths = 2 * math.pi / frequencies
     smooth = ((original_length / wavelengths - low) / (high - low)).clamp(0, 1)
     return (1 - smooth) * frequencies / factor + smooth * frequencies

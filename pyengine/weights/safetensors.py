@@ -26,7 +26,9 @@ class SafetensorsCheckpoint(Checkpoint):
             raise ModelLoadError(_why_no_config(path))
         self.config = read_json(path / "config.json")
         self.generation_config = read_json_if_there(path / "generation_config.json")
-        if method := self.config.get("quantization_config", {}).get("quant_method"):
+        quantization = self.config.get("quantization_config")
+        if quantization:
+            method = quantization.get("quant_method") if isinstance(quantization, dict) else "?"
             raise ModelLoadError(
                 f"{path}: weights quantized with {method} aren't supported; "
                 "take the model's original weights or a GGUF file"

@@ -105,6 +105,8 @@ def test_a_tensor_of_an_unsupported_type_is_an_error(whole: Path) -> None:
 def test_quantized_weights_are_refused(whole: Path) -> None:
     write_config(whole, quantization_config={"quant_method": "gptq", "bits": 4})
     refuses(whole, "weights quantized with gptq aren't supported; take the model's original")
+    write_config(whole, quantization_config="gptq")
+    refuses(whole, r"weights quantized with \? aren't supported")
 
 
 def test_a_folder_without_configuration_is_refused(tmp_path: Path) -> None:
