@@ -40,6 +40,7 @@ Tensor gather_logits(const Tensor& hidden, const Tensor& query_start_loc, const 
   const int64_t size = hidden.size(1);
   const int64_t row_bytes = size * hidden.element_size();
   Tensor out = torch::stable::new_empty(hidden, {num_rows, size});
+  if (size == 0) return out;  // without storage there is no address to copy from
   const char* source = static_cast<const char*>(hidden.const_data_ptr());
   char* target = static_cast<char*>(out.mutable_data_ptr());
   parallel_items(num_rows, size, [&](int64_t begin, int64_t end) {

@@ -199,6 +199,8 @@ class GGUFFile:
 
     def _read_metadata(self) -> None:
         key, kind = self._string(), self._scalar("I")
+        if key in self.metadata:
+            raise self._broken(f"the key {key} occurs twice")
         self.metadata[key] = self._array(key) if kind == _ARRAY else self._value(key, kind)
 
     def _value(self, key: str, kind: int) -> Any:

@@ -20,6 +20,7 @@ def test_takes_all_rows_of_a_sequence_or_none_at_all():
     assert torch.equal(ops.gather_logits(hidden, int32([0, 5]), int32([5]), 5), hidden)
     assert ops.gather_logits(hidden, int32([0, 5]), int32([0]), 0).shape == (0, 4)
     assert ops.gather_logits(hidden, int32([0]), int32([]), 0).shape == (0, 4)
+    assert ops.gather_logits(torch.empty(5, 0), int32([0, 5]), int32([2]), 2).shape == (2, 0)
 
 
 def test_rows_of_padding_after_the_last_sequence_are_left_out():
