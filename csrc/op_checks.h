@@ -157,10 +157,10 @@ inline void check_paged_attention(const Tensor& query, const Tensor& key_cache,
   STD_TORCH_CHECK(1 <= query.size(2) && query.size(2) <= kMaxHeadSize,
                   "query must have a head size of 1 to ", kMaxHeadSize, ", got shape ",
                   shape_of(query));
-  STD_TORCH_CHECK(query.size(1) > 0 && key_cache.size(1) > 0 &&
-                      query.size(1) % key_cache.size(1) == 0,
-                  "query must have a multiple of key_cache's ", key_cache.size(1),
-                  " heads, got shape ", shape_of(query));
+  STD_TORCH_CHECK(
+      query.size(1) > 0 && key_cache.size(1) > 0 && query.size(1) % key_cache.size(1) == 0,
+      "query must have a multiple of key_cache's ", key_cache.size(1), " heads, got shape ",
+      shape_of(query));
   check_dim(seq_lens, "seq_lens", 1);
   const int64_t num_seqs = seq_lens.size(0);
   check_vector(seq_lens, "seq_lens", ScalarType::Int, num_seqs);
@@ -216,6 +216,14 @@ inline void check_linear(const Tensor& x, const Tensor& packed_weight,
     STD_TORCH_CHECK(bias->size(0) == num_outputs, "bias must have num_outputs (", num_outputs,
                     ") elements, got shape ", shape_of(*bias));
   }
+}
+
+inline void check_embedding(const Tensor& token_ids, const Tensor& weight) {
+  check_dim(token_ids, "token_ids", 1);
+  check_vector(token_ids, "token_ids", ScalarType::Long, token_ids.size(0));
+  check_dim(weight, "weight", 2);
+  check_activation_dtype(weight, "weight");
+  check_contiguous(weight, "weight");
 }
 
 inline void check_gather_logits(const Tensor& hidden, const Tensor& query_start_loc,

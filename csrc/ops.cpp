@@ -15,6 +15,7 @@ STABLE_TORCH_LIBRARY(pyengine, m) {
       "Tensor query_start_loc, Tensor seq_lens, float scale, int sliding_window, "
       "float soft_cap) -> Tensor");
   m.def("silu_and_mul(Tensor x) -> Tensor");
+  m.def("embedding(Tensor token_ids, Tensor weight) -> Tensor");
   m.def("pack_linear_weight(Tensor weight) -> Tensor");
   m.def(
       "linear(Tensor x, Tensor packed_weight, Tensor? bias, int num_outputs, bool float32_out) -> "

@@ -43,6 +43,9 @@ Tensor paged_attention(const Tensor& query, const Tensor& key_cache, const Tenso
 // x [T, 2N] float32 or bfloat16 -> [T, N]: silu(x[:, :N]) * x[:, N:].
 Tensor silu_and_mul(const Tensor& x);
 
+// The rows token_ids int64 [T] of `weight` [V, N] -> [T, N].
+Tensor embedding(const Tensor& token_ids, const Tensor& weight);
+
 // weight [N, K] float32 or bfloat16 -> the same numbers in the order in which `linear` reads them,
 // [panels, steps, outputs of a panel, inputs of a step]; see cpu/linear_kernel.h.
 Tensor pack_linear_weight(const Tensor& weight);

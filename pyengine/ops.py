@@ -139,6 +139,16 @@ def _(x: Tensor) -> Tensor:
     return x.new_empty(x.shape[0], x.shape[1] // 2)
 
 
+def embedding(token_ids: Tensor, weight: Tensor) -> Tensor:
+    """The rows token_ids (int64 [T], in [0, V)) of weight [V, N] -> [T, N]."""
+    return _ops.embedding(token_ids, weight)
+
+
+@torch.library.register_fake("pyengine::embedding")
+def _(token_ids: Tensor, weight: Tensor) -> Tensor:
+    return weight.new_empty(token_ids.shape[0], weight.shape[1])
+
+
 def pack_linear_weight(weight: Tensor) -> Tensor:
     """The numbers of weight [N, K] in the order in which `linear` reads them.
 

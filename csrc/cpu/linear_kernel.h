@@ -113,26 +113,29 @@ void linear_tile(const LinearArgs<T, Out>& args, int64_t row, int64_t panel) {
   }
 }
 
-// Dispatches the last rows, fewer than a whole tile.
+// linear_tile for a number of rows that is known at run time only, up to kRows.
 template <int kRows, typename T, typename Out>
-void linear_rest(const LinearArgs<T, Out>& args, int64_t row, int64_t num_rows, int64_t panel) {
+void linear_rows(const LinearArgs<T, Out>& args, int64_t row, int64_t num_rows, int64_t panel) {
   if constexpr (kRows > 0) {
     if (num_rows == kRows) {
       linear_tile<kRows>(args, row, panel);
     } else {
-      linear_rest<kRows - 1>(args, row, num_rows, panel);
+      linear_rows<kRows - 1>(args, row, num_rows, panel);
     }
   }
 }
 
-// Panels [begin, end), all rows: a panel stays in the L2 cache while the rows pass by.
+// Panels [begin, end), all rows: a panel stays in the L2 cache while the rows pass by. They go in
+// tiles of about equal size, since a small one would wait for memory as long as a large one.
 template <typename T, typename Out>
 void linear(const LinearArgs<T, Out>& args, int64_t begin_panel, int64_t end_panel) {
+  const int64_t num_tiles = (args.num_rows + kLinearRows - 1) / kLinearRows;
   for (int64_t panel = begin_panel; panel < end_panel; ++panel) {
     int64_t row = 0;
-    for (; row + kLinearRows <= args.num_rows; row += kLinearRows) {
-      linear_tile<kLinearRows>(args, row, panel);
+    for (int64_t tile = 1; tile <= num_tiles; ++tile) {
+      const int64_t end_row = args.num_rows * tile / num_tiles;
+      linear_rows<kLinearRows>(args, row, end_row - row, panel);
+      row = end_row;
     }
-    linear_rest<kLinearRows - 1>(args, row, args.num_rows - row, panel);
   }
 }

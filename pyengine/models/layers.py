@@ -117,21 +117,23 @@ class GatedMLP:
 
 @dataclass(frozen=True)
 class DecoderLayer:
-    """Pre-norm attention and MLP around a residual stream."""
+    """Pre-norm attention and MLP around a residual stream. The norm before the attention belongs
+    to what comes before the layer, so that it is one step with the addition to the residual."""
 
-    input_layernorm: RMSNorm
     attention: Attention
     post_attention_layernorm: RMSNorm
     mlp: GatedMLP
+    next_layernorm: RMSNorm  # of the next layer's attention, or the model's last
 
     def __call__(
         self, x: Tensor, residual: Tensor, inputs: AttentionInputs, cache: LayerKVCache
     ) -> Tensor:
-        """x [T, hidden] is what the layer before adds to `residual`, which is overwritten."""
-        self.input_layernorm.add(x, residual)
+        """Both [T, hidden]: x is `residual` normalized, which is overwritten."""
         x = self.attention(x, inputs, cache)
         self.post_attention_layernorm.add(x, residual)
-        return self.mlp(x)
+        x = self.mlp(x)
+        self.next_layernorm.add(x, residual)
+        return x
 
 
 def new_kv_cache(

@@ -1,9 +1,9 @@
 """The Llama family: Llama, Mistral, SmolLM and others of the same architecture."""
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from pyengine import ops
 from pyengine.models.config import ModelConfig
 from pyengine.models.layers import (
     Attention,
@@ -39,10 +39,14 @@ class LlamaForCausalLM:
             config.head_size, max_model_len, config.rope_theta, config.rope_scaling, divisors
         )
         self._embedding = weights.read("model.embed_tokens.weight", vocab, hidden)
+        prefixes = [f"model.layers.{i}" for i in range(config.num_layers)]
+        norms = [self._read_norm(weights, f"{prefix}.input_layernorm") for prefix in prefixes]
+        norms.append(self._read_norm(weights, "model.norm"))
+        self._first_layernorm = norms[0]
         self._layers = [
-            self._read_layer(weights, f"model.layers.{i}") for i in range(config.num_layers)
+            self._read_layer(weights, prefix, next_layernorm)
+            for prefix, next_layernorm in zip(prefixes, norms[1:], strict=True)
         ]
-        self._norm = self._read_norm(weights, "model.norm")
         # A tied head is not always declared, but then its tensor is absent.
         is_tied = config.tie_word_embeddings or "lm_head.weight" not in weights
         self._lm_head = Linear(
@@ -60,18 +64,19 @@ class LlamaForCausalLM:
         Returns:
             The hidden states after the last norm [T, hidden].
         """
-        x = F.embedding(token_ids, self._embedding)
-        residual = torch.zeros_like(x)
+        residual = ops.embedding(token_ids, self._embedding)
+        x = self._first_layernorm(residual)
         for layer, cache in zip(self._layers, caches, strict=True):
             x = layer(x, residual, inputs, cache)
-        self._norm.add(x, residual)
         return x
 
     def logits(self, hidden: Tensor) -> Tensor:
         """The logits after rows of hidden states: [R, hidden] -> float32 [R, vocab]."""
         return self._lm_head(hidden, float32_out=True)
 
-    def _read_layer(self, weights: WeightReader, prefix: str) -> DecoderLayer:
+    def _read_layer(
+        self, weights: WeightReader, prefix: str, next_layernorm: RMSNorm
+    ) -> DecoderLayer:
         c = self.config
         query_size, kv_size = c.num_heads * c.head_size, c.num_kv_heads * c.head_size
         attention = Attention(
@@ -112,10 +117,10 @@ class LlamaForCausalLM:
             ),
         )
         return DecoderLayer(
-            input_layernorm=self._read_norm(weights, f"{prefix}.input_layernorm"),
             attention=attention,
             post_attention_layernorm=self._read_norm(weights, f"{prefix}.post_attention_layernorm"),
             mlp=mlp,
+            next_layernorm=next_layernorm,
         )
 
     def _read_norm(self, weights: WeightReader, name: str) -> RMSNorm:

@@ -1,0 +1,35 @@
+#include "../op_checks.h"
+#include "../ops.h"
+#include "parallel.h"
+#include "tensor_data.h"
+#include "value_checks.h"
+
+#include <torch/csrc/stable/library.h>
+
+#include <cstring>
+
+namespace pyengine {
+
+Tensor embedding(const Tensor& token_ids, const Tensor& weight) {
+  check_embedding(token_ids, weight);
+  const int64_t num_tokens = token_ids.size(0), size = weight.size(1);
+  const int64_t* ids = data<int64_t>(token_ids);
+  check_range("token_ids", ids, num_tokens, 0, weight.size(0));
+  const int64_t row_bytes = size * weight.element_size();
+  Tensor out = torch::stable::new_empty(weight, {num_tokens, size});
+  const char* source = static_cast<const char*>(weight.const_data_ptr());
+  char* target = static_cast<char*>(out.mutable_data_ptr());
+  parallel_items(num_tokens, size, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      std::memcpy(target + i * row_bytes, source + ids[i] * row_bytes,
+                  static_cast<size_t>(row_bytes));
+    }
+  });
+  return out;
+}
+
+}  // namespace pyengine
+
+STABLE_TORCH_LIBRARY_IMPL(pyengine, CPU, m) {
+  m.impl("embedding", TORCH_BOX(&pyengine::embedding));
+}
