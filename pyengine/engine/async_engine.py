@@ -8,6 +8,7 @@ import asyncio
 import logging
 import queue
 import threading
+import time
 from collections.abc import AsyncGenerator, Callable
 
 from pyengine.config import EngineConfig
@@ -42,6 +43,7 @@ class AsyncEngine:
         self._died = asyncio.Event()
         self._stats = engine.stats()
         self._num_submitted = 0  # sequences
+        self._last_progress = time.monotonic()
         self._is_draining = False
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="pyengine-engine", daemon=True)
@@ -83,6 +85,11 @@ class AsyncEngine:
         """New requests are taken."""
         return self._thread.is_alive() and self._error is None and not self._is_draining
 
+    @property
+    def stalled_s(self) -> float:
+        """For how long no step has ended though requests are open, in seconds."""
+        return time.monotonic() - self._last_progress if self._streams else 0.0
+
     def stats(self) -> EngineStats:
         """As of the end of the last step."""
         return self._stats
@@ -118,6 +125,8 @@ class AsyncEngine:
         """
         self._admit(request)
         updates: asyncio.Queue[RequestUpdate | Exception] = asyncio.Queue()
+        if not self._streams:
+            self._last_progress = time.monotonic()
         self._streams[request.request_id] = updates
         self._idle.clear()
         self._num_submitted += request.params.n
@@ -211,6 +220,7 @@ class AsyncEngine:
 
     def _deliver(self, updates: list[RequestUpdate], stats: EngineStats) -> None:
         self._stats = stats
+        self._last_progress = time.monotonic()
         for update in updates:
             stream = self._streams.get(update.request_id)
             if stream is not None:  # else its client has gone

@@ -95,6 +95,10 @@ async def show_health(request: web.Request) -> web.Response:
     if not engine.is_running:
         reason = "it was shut down" if engine.error is None else f"{engine.error}"
         raise ApiError(503, f"the engine doesn't run: {reason}", code="engine_stopped")
+    if engine.stalled_s > request.app[OPTIONS].health_timeout:
+        raise ApiError(
+            503, f"no step has ended for {engine.stalled_s:.1f} s", code="engine_stalled"
+        )
     return web.json_response({"status": "ok"})
 
 

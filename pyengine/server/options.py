@@ -12,6 +12,8 @@ class ServerOptions:
         host: the address to listen on.
         port: 0 takes a free one.
         shutdown_timeout: how long running requests may go on after SIGTERM, in seconds.
+        health_timeout: /health turns to 503 when requests are open and no step of the engine has
+            ended for so long, in seconds.
         max_body_bytes: a longer request body is refused with 413.
     """
 
@@ -19,6 +21,7 @@ class ServerOptions:
     host: str = "127.0.0.1"
     port: int = 8000
     shutdown_timeout: float = 30.0
+    health_timeout: float = 60.0
     max_body_bytes: int = 32 * 2**20
 
     def __post_init__(self) -> None:
@@ -28,5 +31,7 @@ class ServerOptions:
             raise ValueError(f"port must be in 0..65535, got {self.port}")
         if not self.shutdown_timeout >= 0:  # not a number fails too
             raise ValueError(f"shutdown_timeout must be at least 0, got {self.shutdown_timeout}")
+        if not self.health_timeout > 0:
+            raise ValueError(f"health_timeout must be above 0, got {self.health_timeout}")
         if self.max_body_bytes < 1:
             raise ValueError(f"max_body_bytes must be at least 1, got {self.max_body_bytes}")

@@ -16,6 +16,7 @@ from aiohttp import web
 from pyengine.server.app import create_app
 from pyengine.server.options import ServerOptions
 from pyengine.server.serve import bind, make_runner
+from tests.engine.test_async_engine import Gate
 from tests.server.fakes import MODEL_NAME, FakeAsyncEngine
 
 
@@ -85,6 +86,14 @@ async def start_server() -> AsyncIterator[StartServer]:
             return server
 
         yield start
+
+
+@pytest.fixture
+async def gate(start_server: StartServer) -> AsyncIterator[Gate]:
+    """For a real engine; opened at the end, lest a server wait for a step for ever."""
+    gate = Gate()
+    yield gate
+    gate.open()
 
 
 @pytest.fixture

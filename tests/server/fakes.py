@@ -115,6 +115,7 @@ class FakeAsyncEngine:
             ChatTemplate(CHAT_TEMPLATE, bos_token="<s>", eos_token="</s>") if has_template else None
         )
         self.error: BaseException | None = None
+        self.stalled_s = 0.0
         self.open: dict[str, _Open] = {}
         self.requests: list[Request] = []  # all that were admitted
         self.aborted: list[str] = []

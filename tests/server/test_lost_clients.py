@@ -53,11 +53,10 @@ class Watcher:
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("stage", ["queued", "mid-prefill", "decoding", "preempted"])
 async def test_a_client_lost_at_any_stage_frees_its_place_in_two_steps(
-    start_server: StartServer, stage: str, stream: bool
+    start_server: StartServer, gate: Gate, stage: str, stream: bool
 ) -> None:
     roomy = await start_server(make_engine(num_kv_blocks=64))
     [expected] = await post_all(roomy, [body_of(1)])
-    gate = Gate()
     engine = make_engine(
         FaultInjection(before_stage=gate),
         max_num_batched_tokens=4 if stage == "mid-prefill" else 32,

@@ -14,6 +14,7 @@ from pyengine.engine import AsyncEngine, Engine, FaultInjection
 from pyengine.server.options import ServerOptions
 from pyengine.server.serve import bind, serve
 from tests.engine.harness import prompt_of
+from tests.engine.test_async_engine import Gate
 from tests.server.conftest import Server, StartServer, read_events
 from tests.server.test_metrics import scrape
 from tests.server.test_streams import join_chunks
@@ -185,6 +186,21 @@ async def test_metrics_tell_the_truth_about_preempted_requests(
     assert samples["pyengine:generation_tokens_total"] <= 36
     for gauge in ("num_requests_running", "num_requests_waiting", "num_used_kv_blocks"):
         assert samples[f"pyengine:{gauge}"] == 0
+
+
+async def test_health_tells_of_a_step_that_does_not_end_until_it_has(
+    start_server: StartServer, gate: Gate
+) -> None:
+    engine = make_engine(FaultInjection(before_stage=gate))
+    server = await start_server(engine, health_timeout=0.2)
+    assert (await server.get("/health"))[0] == 200
+    call = asyncio.create_task(server.post(COMPLETIONS, body_of()))
+    await until(lambda: engine.stalled_s > 0.2)
+    status, body = await server.get("/health")
+    assert (status, body["error"]["code"]) == (503, "engine_stalled")
+    gate.open()
+    assert (await call)[0] == 200
+    assert (await server.get("/health"))[0] == 200
 
 
 async def test_a_drain_lets_streams_finish() -> None:

@@ -216,6 +216,7 @@ def test_ipv6_addresses_are_served_too() -> None:
         ({"port": 65536}, "port must be in 0..65535, got 65536"),
         ({"shutdown_timeout": -1.0}, "shutdown_timeout must be at least 0, got -1"),
         ({"shutdown_timeout": float("nan")}, "shutdown_timeout must be at least 0, got nan"),
+        ({"health_timeout": 0.0}, "health_timeout must be above 0, got 0"),
         ({"max_body_bytes": 0}, "max_body_bytes must be at least 1, got 0"),
     ],
 )
