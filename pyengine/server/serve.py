@@ -17,8 +17,8 @@ from pyengine.server.options import ServerOptions
 
 logger = logging.getLogger(__name__)
 
-# How long handlers may take, once the engine has stopped, to send what they still hold. A client that
-# doesn't read costs this twice: aiohttp waits for the handler, then for it to take its cancellation.
+# How long handlers may take, once the engine has stopped, to send what they still hold. A client
+# that doesn't read costs this twice: aiohttp waits for the handler, then for its cancellation.
 LAST_WRITES_S = 2.5
 BACKLOG = 1024
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
