@@ -45,8 +45,8 @@ def cases() -> list[Case]:
         params = SamplingParams(max_tokens=3 + 2 * number % 13, **kinds[number % len(kinds)])
         beginning = SHARED if number % 3 == 0 else []
         made.append(Case(f"r{number}", beginning + prompt_of(1 + 5 * number % 31, number), params))
-    # More keys than an attention partition holds would take long; more than one tile will do.
-    made.append(Case("long", prompt_of(150, 99), SamplingParams(max_tokens=5, temperature=0)))
+    # More keys than one partition of the attention holds.
+    made.append(Case("long", prompt_of(530, 99), SamplingParams(max_tokens=5, temperature=0)))
     return made
 
 

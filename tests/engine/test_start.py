@@ -14,7 +14,7 @@ TOTAL_BYTES = psutil.virtual_memory().total
 def test_it_tells_in_one_line_what_was_chosen():
     # A block: 2 (K and V) * 2 layers * 2 heads * 16 values * 4 bytes, for each of 4 tokens.
     assert Harness(num_kv_blocks=2**16).engine.describe() == (
-        "tiny: float32, sequences of up to 512 tokens, "
+        "tiny: float32, sequences of up to 2048 tokens, "
         "KV cache of 65536 blocks of 4 tokens (128 MiB), "
         f"{ops.isa_name()} kernels on {torch.get_num_threads()} threads"
     )
@@ -38,7 +38,7 @@ def test_a_cache_larger_than_the_machine_is_refused(options):
 
 def test_a_cache_that_is_given_more_than_it_can_use_takes_what_it_can_use():
     options = {"num_kv_blocks": None, "kv_cache_bytes": 2 * TOTAL_BYTES, "max_num_seqs": 2}
-    assert Harness(**options).engine.num_kv_blocks == 2 * 512 // 4
+    assert Harness(**options).engine.num_kv_blocks == 2 * 2048 // 4
 
 
 def test_more_threads_than_a_process_can_start_are_refused():
