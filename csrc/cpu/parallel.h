@@ -35,7 +35,7 @@ inline int64_t workers_for(int64_t cost) {
 // `cost_per_item` is in elements touched. No result may depend on the split.
 template <typename Body>
 void parallel_items(int64_t num_items, int64_t cost_per_item, const Body& body) {
-  constexpr int64_t kRangesPerWorker = 4;
+  constexpr int64_t kRangesPerWorker = 12;
   const int64_t num_workers = workers_for(num_items * cost_per_item);
   const int64_t num_ranges = num_workers == 1 ? 1 : num_workers * kRangesPerWorker;
   const int64_t length = std::max<int64_t>(1, (num_items + num_ranges - 1) / num_ranges);
