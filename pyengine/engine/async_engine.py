@@ -23,6 +23,9 @@ from pyengine.text.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
 
+# How long a shutdown waits for the step that runs; one that never ends must not hold the process.
+_STOP_TIMEOUT_S = 10.0
+
 _Command = Callable[[Engine], None]
 
 
@@ -170,7 +173,7 @@ class AsyncEngine:
 
         self._inbox.put(stop)
         if self._thread.ident is not None:
-            await asyncio.to_thread(self._thread.join)
+            await asyncio.to_thread(self._thread.join, _STOP_TIMEOUT_S)
 
     def _admit(self, request: Request) -> None:
         if request.request_id in self._streams:

@@ -4,12 +4,12 @@ import hashlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-import psutil
 import torch
 
 from pyengine import __version__, ops
 from pyengine._loader import ops_digest
 from pyengine.config import EngineConfig
+from pyengine.engine.memory import available_memory_bytes, total_memory_bytes
 from pyengine.errors import ModelLoadError
 from pyengine.models import ModelConfig, load_model
 from pyengine.models.registry import CausalLM
@@ -106,7 +106,7 @@ def choose_num_kv_blocks(config: EngineConfig, loaded: LoadedModel) -> int:
         return _check_fits(config.num_kv_blocks, block_bytes)
     kv_cache_bytes = config.kv_cache_bytes
     if kv_cache_bytes is None:
-        kv_cache_bytes = int(psutil.virtual_memory().available * _KV_CACHE_SHARE)
+        kv_cache_bytes = int(available_memory_bytes() * _KV_CACHE_SHARE)
     num_blocks = kv_cache_bytes // block_bytes
     if num_blocks == 0:
         raise ValueError(
@@ -120,7 +120,7 @@ def choose_num_kv_blocks(config: EngineConfig, loaded: LoadedModel) -> int:
 def _check_fits(num_blocks: int, block_bytes: int) -> int:
     """The number, if the machine has the memory. The system hands out memory that it doesn't have,
     and ends the process in the middle of a request when it is used."""
-    total_bytes = psutil.virtual_memory().total
+    total_bytes = total_memory_bytes()
     if num_blocks * block_bytes > total_bytes:
         raise ValueError(
             f"the KV cache would take {num_blocks * block_bytes / 2**30:.1f} GiB ({num_blocks} "
