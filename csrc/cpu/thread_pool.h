@@ -22,10 +22,11 @@ class ThreadPool {
 
   // Runs body for each item of [0, num_items), the next one on whichever thread is free; returns
   // when all are done. At most num_workers threads take part, the caller among them. While another
-  // thread's call runs, and in a forked child, the caller does all the work itself.
+  // thread's call runs, and within a body, the caller does all the work itself.
   void run(int64_t num_items, int64_t num_workers, Body body, const void* context);
 
-  // The process's pool. Its threads are never joined: they hold nothing that exit must wait for.
+  // The process's pool; a forked child gets a new one. Its threads are never joined: they hold
+  // nothing that exit must wait for.
   static ThreadPool& global();
 
  private:

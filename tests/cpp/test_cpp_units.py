@@ -16,11 +16,12 @@ from pyengine import _build
 
 ROOT = Path(__file__).resolve().parents[2]
 UNIT_TESTS = sorted((ROOT / "tests/cpp").glob("test_*.cpp"))
-COMPILER = [
+PLAIN_COMPILER = [
     *shlex.split(os.environ.get("CXX", "c++")),
     *("-std=c++20", "-g", "-Wall", "-Wextra", "-Werror"),
-    *("-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
 ]
+COMPILER = [*PLAIN_COMPILER, "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+THREAD_POOL = ROOT / "csrc/cpu/thread_pool.cpp"
 
 
 def run(*command: object, **options: object) -> str:
@@ -38,10 +39,10 @@ def run(*command: object, **options: object) -> str:
 
 @pytest.fixture(scope="module")
 def core_objects(tmp_path_factory):
-    """csrc/core without its Python module, compiled once for all unit tests."""
+    """csrc/core without its Python module, and the thread pool, compiled once for all tests."""
     folder = tmp_path_factory.mktemp("core")
     sources = [ROOT / source for source in _build.core_sources(str(ROOT))]
-    sources = [source for source in sources if source.name != "module.cpp"]
+    sources = [source for source in sources if source.name != "module.cpp"] + [THREAD_POOL]
     objects = [folder / source.with_suffix(".o").name for source in sources]
 
     def compile_one(source, target):
@@ -57,6 +58,17 @@ def test_the_cpp_unit_tests_pass_under_the_sanitizers(source, core_objects, tmp_
     program = tmp_path / source.stem
     run(*COMPILER, "-I", ROOT / "csrc", source, *core_objects, "-o", program)
     assert run(program).endswith(" passed, 0 failed\n")
+
+
+def test_the_thread_pool_has_no_data_race(tmp_path):
+    program = tmp_path / "test_thread_pool"
+    source = ROOT / "tests/cpp/test_thread_pool.cpp"
+    run(
+        *(*PLAIN_COMPILER, "-O1", "-fsanitize=thread", "-I", ROOT / "csrc"),
+        *(source, THREAD_POOL, "-o", program),
+    )
+    options = "halt_on_error=1 die_after_fork=0"
+    assert run(program, env={"TSAN_OPTIONS": options}).endswith(" passed, 0 failed\n")
 
 
 def test_there_are_cpp_unit_tests():
