@@ -73,6 +73,8 @@ struct DequantizeArgs {
 
 // Outputs that lie side by side in packed weights, and the inputs that one step of T takes.
 constexpr int64_t kLinearPanel = 32;
+// Panels that are worth giving to one thread together, as a tile of few rows takes so many.
+constexpr int64_t kLinearPanelGroup = 4;
 template <typename T>
 constexpr int64_t kLinearStep = sizeof(T) == 2 ? 2 : 1;
 

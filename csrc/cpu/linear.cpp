@@ -6,6 +6,8 @@
 
 #include <torch/csrc/stable/library.h>
 
+#include <algorithm>
+
 namespace pyengine {
 
 Tensor pack_linear_weight(const Tensor& weight) {
@@ -52,8 +54,12 @@ void run_linear(const Tensor& x, const Tensor& packed_weight, const std::optiona
       .num_outputs = y.size(1),
       .x_stride = x.stride(0),
   };
-  parallel_items(packed_weight.size(0), args.num_inputs * kLinearPanel * (1 + args.num_rows / 4),
-                 [&](int64_t begin, int64_t end) { kernel(args, begin, end); });
+  const int64_t num_panels = packed_weight.size(0);
+  const int64_t num_groups = (num_panels + kLinearPanelGroup - 1) / kLinearPanelGroup;
+  const int64_t panel_cost = args.num_inputs * kLinearPanel * (1 + args.num_rows / 4);
+  parallel_items(num_groups, panel_cost * kLinearPanelGroup, [&](int64_t begin, int64_t end) {
+    kernel(args, begin * kLinearPanelGroup, std::min(num_panels, end * kLinearPanelGroup));
+  });
 }
 
 }  // namespace

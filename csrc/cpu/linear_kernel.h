@@ -19,6 +19,9 @@ constexpr int kLinearRows = 3;
 #else
 constexpr int kLinearRows = 2;
 #endif
+// How far ahead of its use a panel's data is asked for, in bytes: the processor itself looks no
+// further than the page that it reads.
+constexpr int64_t kLinearPrefetch = 1024;
 constexpr int kPanelVecs = static_cast<int>(kLinearPanel / kVecSize);
 
 // How the two types step through K: float32 one k at a time, bfloat16 two.
@@ -64,39 +67,48 @@ inline Vec multiply_add_step(Vec x, const bfloat16* w, Vec acc) {
 }
 #endif
 
-// The kRows rows from x on, times one panel.
-template <int kRows, typename T, typename Out>
+// The kRows rows from `row` on, times the kPanels panels from `panel` on.
+template <int kRows, int kPanels, typename T, typename Out>
 void linear_tile(const LinearArgs<T, Out>& args, int64_t row, int64_t panel) {
   constexpr int64_t kStep = kLinearStep<T>;
+  constexpr int kVecs = kPanels * kPanelVecs;
   const int64_t num_steps = (args.num_inputs + kStep - 1) / kStep;
-  const T* w = args.weight + panel * num_steps * kStep * kLinearPanel;
-  Vec acc[kRows][kPanelVecs];
+  const int64_t panel_size = num_steps * kStep * kLinearPanel;
+  const T* w = args.weight + panel * panel_size;
+  Vec acc[kRows][kVecs];
   for (int r = 0; r < kRows; ++r) {
-    for (int v = 0; v < kPanelVecs; ++v) acc[r][v] = broadcast(0.0f);
+    for (int v = 0; v < kVecs; ++v) acc[r][v] = broadcast(0.0f);
   }
+  const auto add_step = [&](int r, Vec xs) {
+    for (int v = 0; v < kVecs; ++v) {
+      const T* weights = w + v / kPanelVecs * panel_size + v % kPanelVecs * kVecSize * kStep;
+      acc[r][v] = multiply_add_step(xs, weights, acc[r][v]);
+    }
+  };
   const T* x = args.x + row * args.x_stride;
   const int64_t num_whole_steps = args.num_inputs / kStep;
   for (int64_t step = 0; step < num_whole_steps; ++step, w += kStep * kLinearPanel) {
-    for (int r = 0; r < kRows; ++r) {
-      const Vec xs = broadcast_step(x + r * args.x_stride + step * kStep);
-      for (int v = 0; v < kPanelVecs; ++v) {
-        acc[r][v] = multiply_add_step(xs, w + v * kVecSize * kStep, acc[r][v]);
+    if constexpr (kPanels > 1) {  // few rows: memory is what they wait for
+      for (int p = 0; p < kPanels; ++p) {
+        const char* ahead = reinterpret_cast<const char*>(w + p * panel_size) + kLinearPrefetch;
+        __builtin_prefetch(ahead, 0, 2);
+        __builtin_prefetch(ahead + 64, 0, 2);
       }
+    }
+    for (int r = 0; r < kRows; ++r) {
+      add_step(r, broadcast_step(x + r * args.x_stride + step * kStep));
     }
   }
   if (num_whole_steps < num_steps) {  // an odd K: the last pair is half
     for (int r = 0; r < kRows; ++r) {
-      T last[kStep] = {x[r * args.x_stride + args.num_inputs - 1]};
-      const Vec xs = broadcast_step(last);
-      for (int v = 0; v < kPanelVecs; ++v) {
-        acc[r][v] = multiply_add_step(xs, w + v * kVecSize * kStep, acc[r][v]);
-      }
+      const T last[kStep] = {x[r * args.x_stride + args.num_inputs - 1]};
+      add_step(r, broadcast_step(last));
     }
   }
   const int64_t first = panel * kLinearPanel;
   for (int r = 0; r < kRows; ++r) {
     Out* y = args.y + (row + r) * args.num_outputs + first;
-    for (int v = 0; v < kPanelVecs; ++v) {
+    for (int v = 0; v < kVecs; ++v) {
       const int64_t n = std::min<int64_t>(kVecSize, args.num_outputs - first - v * kVecSize);
       if (n <= 0) break;
       Vec sum = acc[r][v];
@@ -113,28 +125,40 @@ void linear_tile(const LinearArgs<T, Out>& args, int64_t row, int64_t panel) {
   }
 }
 
-// linear_tile for a number of rows that is known at run time only, up to kRows.
+// Panels [begin, end) of kRows rows. Few rows leave registers for several panels at a time, whose
+// streams a core reads faster than one.
 template <int kRows, typename T, typename Out>
-void linear_rows(const LinearArgs<T, Out>& args, int64_t row, int64_t num_rows, int64_t panel) {
+void linear_panels(const LinearArgs<T, Out>& args, int64_t row, int64_t begin, int64_t end) {
+  constexpr int kPanels = std::clamp<int>(kLinearRows / kRows, 1, kLinearPanelGroup);
+  int64_t panel = begin;
+  for (; panel + kPanels <= end; panel += kPanels) linear_tile<kRows, kPanels>(args, row, panel);
+  for (; panel < end; ++panel) linear_tile<kRows, 1>(args, row, panel);
+}
+
+// linear_panels for a number of rows that is known at run time only, up to kRows.
+template <int kRows, typename T, typename Out>
+void linear_rows(const LinearArgs<T, Out>& args, int64_t row, int64_t num_rows, int64_t begin,
+                 int64_t end) {
   if constexpr (kRows > 0) {
     if (num_rows == kRows) {
-      linear_tile<kRows>(args, row, panel);
+      linear_panels<kRows>(args, row, begin, end);
     } else {
-      linear_rows<kRows - 1>(args, row, num_rows, panel);
+      linear_rows<kRows - 1>(args, row, num_rows, begin, end);
     }
   }
 }
 
-// Panels [begin, end), all rows: a panel stays in the L2 cache while the rows pass by. They go in
-// tiles of about equal size, since a small one would wait for memory as long as a large one.
+// Panels [begin, end), all rows. Several tiles of rows pass by a panel while it is in the L2 cache;
+// they are of about equal size, since a small one would wait for memory as long as a large one.
 template <typename T, typename Out>
-void linear(const LinearArgs<T, Out>& args, int64_t begin_panel, int64_t end_panel) {
+void linear(const LinearArgs<T, Out>& args, int64_t begin, int64_t end) {
   const int64_t num_tiles = (args.num_rows + kLinearRows - 1) / kLinearRows;
-  for (int64_t panel = begin_panel; panel < end_panel; ++panel) {
+  const int64_t num_panels = num_tiles > 1 ? 1 : end - begin;
+  for (int64_t panel = begin; panel < end; panel += num_panels) {
     int64_t row = 0;
     for (int64_t tile = 1; tile <= num_tiles; ++tile) {
       const int64_t end_row = args.num_rows * tile / num_tiles;
-      linear_rows<kLinearRows>(args, row, end_row - row, panel);
+      linear_rows<kLinearRows>(args, row, end_row - row, panel, panel + num_panels);
       row = end_row;
     }
   }
