@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from pyengine.engine import FaultInjection
-from pyengine.engine.sequence import SequenceStatus
+from pyengine.engine.sequence import Sequence, SequenceStatus
 from pyengine.sampling_params import SamplingParams
 from tests.engine.harness import GREEDY, Harness, assert_same, greedy, prompt_of, solo
 from tests.tiny import tiny_model
@@ -20,6 +20,17 @@ def run_contended(params: SamplingParams = GREEDY, **options) -> Harness:
     harness.add(SECOND, params)
     harness.run()
     return harness
+
+
+def run_until_preempted() -> tuple[Harness, Sequence]:
+    """The same two, up to the step in which the second lost its blocks; and its sequence."""
+    harness = Harness()
+    harness.add(FIRST)
+    harness.add(SECOND)
+    [victim] = harness.sequences["r1"]
+    while victim.status is not SequenceStatus.PREEMPTED:
+        harness.step()
+    return harness, victim
 
 
 def assert_both_same(harness: Harness, params: SamplingParams) -> None:
@@ -47,12 +58,7 @@ def test_the_younger_is_preempted_with_seven_generated_tokens_and_fed_seventeen(
 
 
 def test_a_resume_touches_no_stamp_no_prompt_count_and_no_emitted_text():
-    harness = Harness()
-    harness.add(FIRST)
-    harness.add(SECOND)
-    [victim] = harness.sequences["r1"]
-    while victim.status is not SequenceStatus.PREEMPTED:
-        harness.step()
+    harness, victim = run_until_preempted()
     output, counted = harness.outputs["r1"].outputs[0], harness.engine.stats().num_prompt_tokens
     text, token_ids = output.text, list(output.token_ids)
     before = dataclasses.replace(victim.clock)
@@ -74,12 +80,7 @@ def test_a_resume_touches_no_stamp_no_prompt_count_and_no_emitted_text():
 
 
 def test_a_resume_in_chunks_samples_only_at_the_end_of_prompt_and_generated_tokens():
-    harness = Harness()
-    harness.add(FIRST)
-    harness.add(SECOND)
-    [victim] = harness.sequences["r1"]
-    while victim.status is not SequenceStatus.PREEMPTED:
-        harness.step()
+    harness, victim = run_until_preempted()
     harness.engine._scheduler._max_num_batched_tokens = 4
     harness.run()
     assert harness.fed("r1") == [10] + [1] * 6 + [4, 4, 4, 4, 1] + [1] * 4
@@ -266,12 +267,7 @@ def test_token_counts_are_exact_with_an_end_token_that_the_model_likes(max_token
 
 
 def test_an_aborted_victim_never_runs_again():
-    harness = Harness()
-    harness.add(FIRST)
-    harness.add(SECOND)
-    [victim] = harness.sequences["r1"]
-    while victim.status is not SequenceStatus.PREEMPTED:
-        harness.step()
+    harness, victim = run_until_preempted()
     num_fed = len(harness.fed("r1"))
     harness.engine.abort_request("r1")
     harness.run()
