@@ -1,5 +1,7 @@
 #include "thread_pool.h"
 
+#include "float_environment.h"
+
 #include <chrono>
 #include <limits>
 #include <system_error>
@@ -39,6 +41,7 @@ ThreadPool& ThreadPool::global() {
 }
 
 void ThreadPool::run(int64_t num_items, int64_t num_workers, Body body, const void* context) {
+  const DefaultFloatEnvironment environment;
   constexpr int64_t kMaxItems = std::numeric_limits<uint32_t>::max();
   std::unique_lock<std::mutex> lock(caller_, std::defer_lock);
   if (num_items < 2 || num_workers < 2 || num_items > kMaxItems || !lock.try_lock()) {
@@ -89,6 +92,7 @@ void ThreadPool::work(uint32_t job, int64_t worker) {
 }
 
 void ThreadPool::help(int64_t worker) {
+  const DefaultFloatEnvironment environment;  // a thread inherits that of its creator
   uint32_t seen = 0;
   while (true) {
     const auto deadline = std::chrono::steady_clock::now() + kSpin;

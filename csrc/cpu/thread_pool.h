@@ -17,7 +17,7 @@ namespace pyengine {
 class ThreadPool {
  public:
   // body(context, item, worker): must not throw. 0 <= worker < num_workers, the caller being 0; no
-  // two run with one worker number at the same time.
+  // two run with one worker number at the same time. It runs in the default float environment.
   using Body = void (*)(const void* context, int64_t item, int64_t worker);
 
   // Runs body for each item of [0, num_items), the next one on whichever thread is free; returns
