@@ -118,6 +118,8 @@ def _help(texts: Mapping[str, str], name: str, default: object) -> str:
         return text
     if isinstance(default, bool):
         default = "on" if default else "off"
+    # A command may have a default of its own where the dataclass has none.
+    text = text.partition("; unset ")[0]
     return f"{text} (default: {default})"
 
 

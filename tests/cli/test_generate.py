@@ -68,3 +68,12 @@ def test_a_terminal_as_standard_input_is_a_usage_error(
     monkeypatch.setattr("sys.stdin", stdin)
     assert main(["generate", "m"]) == 2
     assert "give a prompt, as an argument or on standard input" in capsys.readouterr().err
+
+
+def test_help_does_not_speak_of_unset_where_the_command_sets_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["generate", "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert "--max-tokens N the most tokens to generate per sequence (default: 256)" in text
