@@ -21,8 +21,8 @@ def test_flushing_denormal_numbers_changes_no_bit(flush_denormal, with_num_threa
     want = ops.linear(x, weight, None, 2048).view(torch.int32)
     is_denormal = want & 0x7F800000 == 0
     assert is_denormal.any()
-    if not flush_denormal():
-        pytest.skip("this processor cannot flush denormal numbers")
+    can_flush = flush_denormal()  # where a processor can't, nothing may change either
     got = ops.linear(x, weight, None, 2048).view(torch.int32)
-    assert (torch.ones(1) * 1e-40).view(torch.int32) == 0  # the caller's own state is back
+    has_flushed = bool((torch.ones(1) * 1e-40).view(torch.int32) == 0)
+    assert has_flushed == can_flush  # the caller's own state is back
     assert torch.equal(got, want)
