@@ -1,7 +1,6 @@
 #include "../op_checks.h"
 #include "../ops.h"
-#include "isa.h"
-#include "parallel.h"
+#include "row_ops.h"
 #include "tensor_data.h"
 
 #include <torch/csrc/stable/library.h>
@@ -16,9 +15,7 @@ Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps) {
     using T = decltype(type);
     const RmsNormArgs<T> args{data<T>(x), data<T>(weight), mutable_data<T>(out), size,
                               static_cast<float>(eps)};
-    parallel_items(rows, 2 * size, [&](int64_t begin, int64_t end) {
-      kernels().typed<T>().rms_norm(args, begin, end);
-    });
+    run_rms_norm(args, rows);
   });
   return out;
 }
@@ -31,9 +28,7 @@ void fused_add_rms_norm_(const Tensor& x, const Tensor& residual, const Tensor& 
     using T = decltype(type);
     const FusedAddRmsNormArgs<T> args{mutable_data<T>(x), mutable_data<T>(residual),
                                       data<T>(weight), size, static_cast<float>(eps)};
-    parallel_items(rows, 4 * size, [&](int64_t begin, int64_t end) {
-      kernels().typed<T>().fused_add_rms_norm(args, begin, end);
-    });
+    run_fused_add_rms_norm(args, rows);
   });
 }
 

@@ -1,7 +1,6 @@
 #include "../op_checks.h"
 #include "../ops.h"
-#include "isa.h"
-#include "parallel.h"
+#include "row_ops.h"
 #include "tensor_data.h"
 #include "value_checks.h"
 
@@ -38,9 +37,7 @@ void rope_and_cache(const Tensor& query, const Tensor& key, const Tensor& value,
         .rotary_dim = cos_sin.size(1),
         .block_size = key_cache.size(2),
     };
-    parallel_items(
-        num_tokens, 2 * (num_heads + 2 * num_kv_heads) * head_size,
-        [&](int64_t begin, int64_t end) { kernels().typed<T>().rope_and_cache(args, begin, end); });
+    run_rope_and_cache(args, num_tokens);
   });
 }
 

@@ -1,7 +1,6 @@
 #include "../op_checks.h"
 #include "../ops.h"
-#include "isa.h"
-#include "parallel.h"
+#include "row_ops.h"
 #include "tensor_data.h"
 
 #include <torch/csrc/stable/library.h>
@@ -15,9 +14,7 @@ Tensor silu_and_mul(const Tensor& x) {
   dispatch_activation(x.scalar_type(), [&](auto type) {
     using T = decltype(type);
     const SiluAndMulArgs<T> args{data<T>(x), mutable_data<T>(out), size};
-    parallel_items(rows, 3 * size, [&](int64_t begin, int64_t end) {
-      kernels().typed<T>().silu_and_mul(args, begin, end);
-    });
+    run_silu_and_mul(args, rows);
   });
   return out;
 }
