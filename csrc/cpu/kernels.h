@@ -83,11 +83,12 @@ struct LinearArgs {
   const T* x;       // [num_rows, num_inputs], rows x_stride apart
   const T* weight;  // [panels, steps, kLinearPanel, kLinearStep<T>]
   const T* bias;    // [num_outputs], or null
-  Out* y;           // [num_rows, num_outputs]
+  Out* y;           // [num_rows, num_outputs], rows y_stride apart
   int64_t num_rows;
   int64_t num_inputs;
   int64_t num_outputs;
   int64_t x_stride;
+  int64_t y_stride;
 };
 
 // Tokens of a row of logits are looked at in blocks of this size.

@@ -1,3 +1,5 @@
+#include "linear.h"
+
 #include "../op_checks.h"
 #include "../ops.h"
 #include "isa.h"
@@ -7,6 +9,7 @@
 #include <torch/csrc/stable/library.h>
 
 #include <algorithm>
+#include <type_traits>
 
 namespace pyengine {
 
@@ -41,10 +44,39 @@ Tensor pack_linear_weight(const Tensor& weight) {
 
 namespace {
 
-template <typename T, typename Out, typename Kernel>
-void run_linear(const Tensor& x, const Tensor& packed_weight, const std::optional<Tensor>& bias,
-                const Tensor& y, Kernel kernel) {
-  const LinearArgs<T, Out> args{
+template <typename T, typename Out>
+auto linear_kernel() {
+  const TypedKernels<T>& typed = kernels().typed<T>();
+  if constexpr (std::is_same_v<T, Out>) {
+    return typed.linear;
+  } else {
+    return typed.linear_to_float;
+  }
+}
+
+}  // namespace
+
+template <typename T, typename Out>
+void run_linear(const LinearArgs<T, Out>& args) {
+  const int64_t num_panels = (args.num_outputs + kLinearPanel - 1) / kLinearPanel;
+  const int64_t num_groups = (num_panels + kLinearPanelGroup - 1) / kLinearPanelGroup;
+  const int64_t panel_cost = args.num_inputs * kLinearPanel * (1 + args.num_rows / 4);
+  const auto kernel = linear_kernel<T, Out>();
+  parallel_items(num_groups, panel_cost * kLinearPanelGroup, [&](int64_t begin, int64_t end) {
+    kernel(args, begin * kLinearPanelGroup, std::min(num_panels, end * kLinearPanelGroup));
+  });
+}
+
+template void run_linear(const LinearArgs<float, float>&);
+template void run_linear(const LinearArgs<bfloat16, bfloat16>&);
+template void run_linear(const LinearArgs<bfloat16, float>&);
+
+namespace {
+
+template <typename T, typename Out>
+LinearArgs<T, Out> linear_args(const Tensor& x, const Tensor& packed_weight,
+                               const std::optional<Tensor>& bias, const Tensor& y) {
+  return {
       .x = data<T>(x),
       .weight = data<T>(packed_weight),
       .bias = bias ? data<T>(*bias) : nullptr,
@@ -53,13 +85,8 @@ void run_linear(const Tensor& x, const Tensor& packed_weight, const std::optiona
       .num_inputs = x.size(1),
       .num_outputs = y.size(1),
       .x_stride = x.stride(0),
+      .y_stride = y.stride(0),
   };
-  const int64_t num_panels = packed_weight.size(0);
-  const int64_t num_groups = (num_panels + kLinearPanelGroup - 1) / kLinearPanelGroup;
-  const int64_t panel_cost = args.num_inputs * kLinearPanel * (1 + args.num_rows / 4);
-  parallel_items(num_groups, panel_cost * kLinearPanelGroup, [&](int64_t begin, int64_t end) {
-    kernel(args, begin * kLinearPanelGroup, std::min(num_panels, end * kLinearPanelGroup));
-  });
 }
 
 }  // namespace
@@ -73,11 +100,10 @@ Tensor linear(const Tensor& x, const Tensor& packed_weight, const std::optional<
   Tensor y = torch::stable::new_empty(x, {x.size(0), num_outputs}, dtype);
   dispatch_activation(x.scalar_type(), [&](auto type) {
     using T = decltype(type);
-    const TypedKernels<T>& typed = kernels().typed<T>();
     if (float32_out) {
-      run_linear<T, float>(x, packed_weight, bias, y, typed.linear_to_float);
+      run_linear(linear_args<T, float>(x, packed_weight, bias, y));
     } else {
-      run_linear<T, T>(x, packed_weight, bias, y, typed.linear);
+      run_linear(linear_args<T, T>(x, packed_weight, bias, y));
     }
   });
   return y;

@@ -107,7 +107,7 @@ void linear_tile(const LinearArgs<T, Out>& args, int64_t row, int64_t panel) {
   }
   const int64_t first = panel * kLinearPanel;
   for (int r = 0; r < kRows; ++r) {
-    Out* y = args.y + (row + r) * args.num_outputs + first;
+    Out* y = args.y + (row + r) * args.y_stride + first;
     for (int v = 0; v < kVecs; ++v) {
       const int64_t n = std::min<int64_t>(kVecSize, args.num_outputs - first - v * kVecSize);
       if (n <= 0) break;
