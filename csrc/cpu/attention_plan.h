@@ -48,6 +48,7 @@ struct AttentionPlan {
   std::vector<AttentionItem> merges;  // whole items whose partitions are split items
   int64_t partial_size = 0;           // floats
   int64_t cost = 0;                   // about the multiply-adds, memory traffic counted as such
+  int64_t num_workers = 1;            // threads to run it on
 };
 
 // Floats of a row in a tile, with room for whole vectors of any instruction set.

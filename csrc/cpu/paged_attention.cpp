@@ -1,3 +1,5 @@
+#include "paged_attention.h"
+
 #include "../op_checks.h"
 #include "../ops.h"
 #include "isa.h"
@@ -8,13 +10,39 @@
 #include <torch/csrc/stable/library.h>
 
 namespace pyengine {
-namespace {
 
-Tensor new_floats(const Tensor& like, int64_t size) {
-  return torch::stable::new_empty(like, {size}, ScalarType::Float);
+AttentionPlan plan_attention(const AttentionShape& shape) {
+  AttentionPlan plan = plan_attention(shape, torch::stable::get_num_threads());
+  plan.num_workers = workers_for(plan.cost);
+  return plan;
 }
 
-}  // namespace
+int64_t attention_scratch_floats(const AttentionShape& shape, const AttentionPlan& plan) {
+  return plan.num_workers * attention_scratch_size(shape) + plan.partial_size;
+}
+
+template <typename T>
+void run_paged_attention(const AttentionArgs<T>& args, const AttentionShape& shape,
+                         const AttentionPlan& plan, float* scratch) {
+  const auto& kernel = kernels().typed<T>();
+  const int64_t worker_size = attention_scratch_size(shape);
+  float* const partials = scratch + plan.num_workers * worker_size;
+  parallel_dynamic(static_cast<int64_t>(plan.items.size()), plan.num_workers,
+                   [&](int64_t item, int64_t worker) {
+                     kernel.attend(args, plan.items[static_cast<size_t>(item)],
+                                   scratch + worker * worker_size, partials);
+                   });
+  parallel_dynamic(static_cast<int64_t>(plan.merges.size()), plan.num_workers,
+                   [&](int64_t item, int64_t worker) {
+                     kernel.merge_attention(args, plan.merges[static_cast<size_t>(item)],
+                                            scratch + worker * worker_size, partials);
+                   });
+}
+
+template void run_paged_attention(const AttentionArgs<float>&, const AttentionShape&,
+                                  const AttentionPlan&, float*);
+template void run_paged_attention(const AttentionArgs<bfloat16>&, const AttentionShape&,
+                                  const AttentionPlan&, float*);
 
 Tensor paged_attention(const Tensor& query, const Tensor& key_cache, const Tensor& value_cache,
                        const Tensor& block_tables, const Tensor& query_start_loc,
@@ -37,14 +65,9 @@ Tensor paged_attention(const Tensor& query, const Tensor& key_cache, const Tenso
                   shape.query_start_loc[shape.num_seqs]);
   check_contexts(shape, data<int32_t>(block_tables), block_tables.size(1), key_cache.size(0),
                  key_cache.size(2));
-  const int64_t num_threads = torch::stable::get_num_threads();
-  const AttentionPlan plan = plan_attention(shape, num_threads);
-  const int64_t num_workers = workers_for(plan.cost);
-  const int64_t scratch_size = attention_scratch_size(shape);
-  const Tensor scratch = new_floats(query, num_workers * scratch_size + plan.partial_size);
-  float* const worker_scratch = mutable_data<float>(scratch);
-  float* const partials = worker_scratch + num_workers * scratch_size;
-
+  const AttentionPlan plan = plan_attention(shape);
+  const Tensor scratch =
+      torch::stable::new_empty(query, {attention_scratch_floats(shape, plan)}, ScalarType::Float);
   Tensor out = torch::stable::new_empty(query, {query.size(0), query.size(1), query.size(2)});
   dispatch_activation(query.scalar_type(), [&](auto type) {
     using T = decltype(type);
@@ -64,17 +87,7 @@ Tensor paged_attention(const Tensor& query, const Tensor& key_cache, const Tenso
         .scale = static_cast<float>(scale),
         .soft_cap = static_cast<float>(soft_cap),
     };
-    const auto& kernel = kernels().typed<T>();
-    parallel_dynamic(static_cast<int64_t>(plan.items.size()), num_workers,
-                     [&](int64_t item, int64_t worker) {
-                       kernel.attend(args, plan.items[static_cast<size_t>(item)],
-                                     worker_scratch + worker * scratch_size, partials);
-                     });
-    parallel_dynamic(static_cast<int64_t>(plan.merges.size()), num_workers,
-                     [&](int64_t item, int64_t worker) {
-                       kernel.merge_attention(args, plan.merges[static_cast<size_t>(item)],
-                                              worker_scratch + worker * scratch_size, partials);
-                     });
+    run_paged_attention(args, shape, plan, mutable_data<float>(scratch));
   });
   return out;
 }
