@@ -6,6 +6,7 @@
 #include <initializer_list>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <torch/csrc/stable/tensor.h>
 #include <torch/headeronly/core/ScalarType.h>
@@ -123,6 +124,15 @@ inline void check_fused_add_rms_norm_(const Tensor& x, const Tensor& residual, c
   check_contiguous(residual, "residual");
 }
 
+inline void check_cos_sin(const Tensor& cos_sin, int64_t head_size) {
+  check_dim(cos_sin, "cos_sin", 2);
+  check_dtype(cos_sin, "cos_sin", ScalarType::Float);
+  check_contiguous(cos_sin, "cos_sin");
+  STD_TORCH_CHECK(cos_sin.size(1) % 2 == 0 && cos_sin.size(1) <= head_size,
+                  "cos_sin must have an even last dimension of at most the head size ", head_size,
+                  ", got shape ", shape_of(cos_sin));
+}
+
 inline void check_rope_and_cache(const Tensor& query, const Tensor& key, const Tensor& value,
                                  const Tensor& positions, const Tensor& cos_sin,
                                  const Tensor& key_cache, const Tensor& value_cache,
@@ -139,12 +149,20 @@ inline void check_rope_and_cache(const Tensor& query, const Tensor& key, const T
   check_shape(value, "value", {num_tokens, key_cache.size(1), head_size});
   check_vector(positions, "positions", ScalarType::Long, num_tokens);
   check_vector(slot_mapping, "slot_mapping", ScalarType::Long, num_tokens);
-  check_dim(cos_sin, "cos_sin", 2);
-  check_dtype(cos_sin, "cos_sin", ScalarType::Float);
-  check_contiguous(cos_sin, "cos_sin");
-  STD_TORCH_CHECK(cos_sin.size(1) % 2 == 0 && cos_sin.size(1) <= head_size,
-                  "cos_sin must have an even last dimension of at most the head size ", head_size,
-                  ", got shape ", shape_of(cos_sin));
+  check_cos_sin(cos_sin, head_size);
+}
+
+// What paged_attention knows of its sequences.
+inline void check_attention_inputs(const Tensor& block_tables, const Tensor& query_start_loc,
+                                   const Tensor& seq_lens) {
+  check_dim(seq_lens, "seq_lens", 1);
+  const int64_t num_seqs = seq_lens.size(0);
+  check_vector(seq_lens, "seq_lens", ScalarType::Int, num_seqs);
+  check_vector(query_start_loc, "query_start_loc", ScalarType::Int, num_seqs + 1);
+  check_dim(block_tables, "block_tables", 2);
+  check_dtype(block_tables, "block_tables", ScalarType::Int);
+  check_shape(block_tables, "block_tables", {num_seqs, block_tables.size(1)});
+  check_contiguous(block_tables, "block_tables");
 }
 
 inline void check_paged_attention(const Tensor& query, const Tensor& key_cache,
@@ -161,18 +179,59 @@ inline void check_paged_attention(const Tensor& query, const Tensor& key_cache,
       query.size(1) > 0 && key_cache.size(1) > 0 && query.size(1) % key_cache.size(1) == 0,
       "query must have a multiple of key_cache's ", key_cache.size(1), " heads, got shape ",
       shape_of(query));
-  check_dim(seq_lens, "seq_lens", 1);
-  const int64_t num_seqs = seq_lens.size(0);
-  check_vector(seq_lens, "seq_lens", ScalarType::Int, num_seqs);
-  check_vector(query_start_loc, "query_start_loc", ScalarType::Int, num_seqs + 1);
-  check_dim(block_tables, "block_tables", 2);
-  check_dtype(block_tables, "block_tables", ScalarType::Int);
-  check_shape(block_tables, "block_tables", {num_seqs, block_tables.size(1)});
-  check_contiguous(block_tables, "block_tables");
+  check_attention_inputs(block_tables, query_start_loc, seq_lens);
   STD_TORCH_CHECK(std::isfinite(scale), "scale must be finite, got ", scale);
   STD_TORCH_CHECK(sliding_window >= 0, "sliding_window must not be negative, got ", sliding_window);
   STD_TORCH_CHECK(soft_cap >= 0 && std::isfinite(soft_cap),
                   "soft_cap must be finite and not negative, got ", soft_cap);
+}
+
+inline void check_decoder_create(const Tensor& cos_sin, const std::vector<Tensor>& norms,
+                                 int64_t num_heads, int64_t num_kv_heads, int64_t head_size,
+                                 int64_t intermediate_size, double scale, int64_t sliding_window,
+                                 double eps) {
+  STD_TORCH_CHECK(norms.size() % 2 == 1, "norms must be two for each layer and one, got ",
+                  norms.size());
+  check_dim(norms[0], "norms", 1);
+  check_activation_dtype(norms[0], "norms");
+  for (const Tensor& norm : norms) {
+    check_vector(norm, "norms", norms[0].scalar_type(), norms[0].size(0));
+  }
+  STD_TORCH_CHECK(num_kv_heads > 0 && num_heads > 0 && num_heads % num_kv_heads == 0,
+                  "num_heads must be a multiple of num_kv_heads (", num_kv_heads, "), got ",
+                  num_heads);
+  STD_TORCH_CHECK(1 <= head_size && head_size <= kMaxHeadSize, "head_size must be in [1, ",
+                  kMaxHeadSize, "], got ", head_size);
+  STD_TORCH_CHECK(intermediate_size > 0, "intermediate_size must be positive, got ",
+                  intermediate_size);
+  STD_TORCH_CHECK(std::isfinite(scale), "scale must be finite, got ", scale);
+  STD_TORCH_CHECK(sliding_window >= 0, "sliding_window must not be negative, got ", sliding_window);
+  STD_TORCH_CHECK(eps >= 0, "eps must not be negative, got ", eps);
+  check_cos_sin(cos_sin, head_size);
+}
+
+// For a residual of decoder_run with `num_layers` layers of num_kv_heads heads.
+inline void check_decoder_run(const Tensor& norm, int64_t num_layers, int64_t num_kv_heads,
+                              int64_t head_size, const Tensor& residual, const Tensor& positions,
+                              const Tensor& slot_mapping, const Tensor& block_tables,
+                              const Tensor& query_start_loc, const Tensor& seq_lens,
+                              const Tensor& key_cache, const Tensor& value_cache) {
+  check_dim(residual, "residual", 2);
+  check_same_dtype(residual, "residual", norm, "norms");
+  check_contiguous(residual, "residual");
+  check_shape(residual, "residual", {residual.size(0), norm.size(0)});
+  check_vector(positions, "positions", ScalarType::Long, residual.size(0));
+  check_vector(slot_mapping, "slot_mapping", ScalarType::Long, residual.size(0));
+  check_attention_inputs(block_tables, query_start_loc, seq_lens);
+  check_dim(key_cache, "key_cache", 5);
+  check_same_dtype(key_cache, "key_cache", norm, "norms");
+  check_contiguous(key_cache, "key_cache");
+  check_shape(key_cache, "key_cache",
+              {num_layers, key_cache.size(1), num_kv_heads, key_cache.size(3), head_size});
+  check_same_dtype(value_cache, "value_cache", norm, "norms");
+  check_contiguous(value_cache, "value_cache");
+  check_shape(value_cache, "value_cache",
+              {num_layers, key_cache.size(1), num_kv_heads, key_cache.size(3), head_size});
 }
 
 inline void check_silu_and_mul(const Tensor& x) {
@@ -190,32 +249,35 @@ inline void check_pack_linear_weight(const Tensor& weight) {
   check_contiguous(weight, "weight");
 }
 
-// `panel` outputs by `step` inputs lie together in packed_weight.
+// `panel` outputs by `step` inputs lie together in packed_weight, for inputs of type `dtype`.
+inline void check_packed_weight(const Tensor& packed_weight, ScalarType dtype, int64_t num_inputs,
+                                int64_t num_outputs, int64_t panel, int64_t step) {
+  check_dim(packed_weight, "packed_weight", 4);
+  check_dtype(packed_weight, "packed_weight", dtype);
+  check_contiguous(packed_weight, "packed_weight");
+  STD_TORCH_CHECK(packed_weight.size(2) == panel && packed_weight.size(3) == step,
+                  "packed_weight must come from pack_linear_weight, in panels of ", panel, " by ",
+                  step, ", got shape ", shape_of(packed_weight));
+  STD_TORCH_CHECK(packed_weight.size(1) == (num_inputs + step - 1) / step,
+                  "packed_weight must be for the ", num_inputs, " inputs of x, got shape ",
+                  shape_of(packed_weight));
+  STD_TORCH_CHECK(packed_weight.size(0) == (num_outputs + panel - 1) / panel,
+                  "packed_weight must be for num_outputs (", num_outputs, "), got shape ",
+                  shape_of(packed_weight));
+}
+
+inline void check_bias(const std::optional<Tensor>& bias, ScalarType dtype, int64_t num_outputs) {
+  if (bias) check_vector(*bias, "bias", dtype, num_outputs);
+}
+
 inline void check_linear(const Tensor& x, const Tensor& packed_weight,
                          const std::optional<Tensor>& bias, int64_t num_outputs, int64_t panel,
                          int64_t step) {
   check_dim(x, "x", 2);
   check_activation_dtype(x, "x");
   STD_TORCH_CHECK(x.stride(1) == 1, "x must have contiguous rows");
-  check_dim(packed_weight, "packed_weight", 4);
-  check_dtype(packed_weight, "packed_weight", x.scalar_type());
-  check_contiguous(packed_weight, "packed_weight");
-  STD_TORCH_CHECK(packed_weight.size(2) == panel && packed_weight.size(3) == step,
-                  "packed_weight must come from pack_linear_weight, in panels of ", panel, " by ",
-                  step, ", got shape ", shape_of(packed_weight));
-  STD_TORCH_CHECK(packed_weight.size(1) == (x.size(1) + step - 1) / step,
-                  "packed_weight must be for the ", x.size(1), " inputs of x, got shape ",
-                  shape_of(packed_weight));
-  STD_TORCH_CHECK(packed_weight.size(0) == (num_outputs + panel - 1) / panel,
-                  "packed_weight must be for num_outputs (", num_outputs, "), got shape ",
-                  shape_of(packed_weight));
-  if (bias) {
-    check_dim(*bias, "bias", 1);
-    check_dtype(*bias, "bias", x.scalar_type());
-    check_contiguous(*bias, "bias");
-    STD_TORCH_CHECK(bias->size(0) == num_outputs, "bias must have num_outputs (", num_outputs,
-                    ") elements, got shape ", shape_of(*bias));
-  }
+  check_packed_weight(packed_weight, x.scalar_type(), x.size(1), num_outputs, panel, step);
+  check_bias(bias, x.scalar_type(), num_outputs);
 }
 
 inline void check_embedding(const Tensor& token_ids, const Tensor& weight) {

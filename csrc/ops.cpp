@@ -21,6 +21,17 @@ STABLE_TORCH_LIBRARY(pyengine, m) {
       "linear(Tensor x, Tensor packed_weight, Tensor? bias, int num_outputs, bool float32_out) -> "
       "Tensor");
   m.def(
+      "decoder_create(Tensor cos_sin, Tensor[] norms, int num_heads, int num_kv_heads, "
+      "int head_size, int intermediate_size, float scale, int sliding_window, float eps) -> int");
+  m.def(
+      "decoder_add_projection(int decoder, Tensor[] weights, int[] num_outputs, Tensor? bias) -> "
+      "()");
+  m.def(
+      "decoder_run(int decoder, Tensor(a!) residual, Tensor positions, Tensor slot_mapping, "
+      "Tensor block_tables, Tensor query_start_loc, Tensor seq_lens, Tensor(b!) key_cache, "
+      "Tensor(c!) value_cache) -> Tensor");
+  m.def("decoder_destroy(int decoder) -> ()");
+  m.def(
       "gather_logits(Tensor hidden, Tensor query_start_loc, Tensor num_logits, int num_rows) -> "
       "Tensor");
   m.def(

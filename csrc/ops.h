@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <tuple>
+#include <vector>
 
 #include <torch/csrc/stable/tensor.h>
 #include <torch/headeronly/core/ScalarType.h>
@@ -54,6 +55,24 @@ Tensor pack_linear_weight(const Tensor& weight);
 // are in float32, in an order that depends on nothing but K.
 Tensor linear(const Tensor& x, const Tensor& packed_weight, const std::optional<Tensor>& bias,
               int64_t num_outputs, bool float32_out);
+
+// The layers of a Llama-like decoder in one call; see cpu/decoder.h. decoder_create takes what all
+// layers share and their norms [hidden], 2 * layers + 1 of them in the order of use;
+// decoder_add_projection the linear layers in the order of use, each as packed weights whose
+// num_outputs lie side by side, and a bias for all of them. decoder_run adds up the layers' outputs
+// in residual [T, hidden] and returns its norm; inputs as for rope_and_cache and paged_attention,
+// caches [layers, B, K, P, D]. A decoder is named by a number, until decoder_destroy.
+int64_t decoder_create(const Tensor& cos_sin, const std::vector<Tensor>& norms, int64_t num_heads,
+                       int64_t num_kv_heads, int64_t head_size, int64_t intermediate_size,
+                       double scale, int64_t sliding_window, double eps);
+void decoder_add_projection(int64_t decoder, const std::vector<Tensor>& weights,
+                            const std::vector<int64_t>& num_outputs,
+                            const std::optional<Tensor>& bias);
+Tensor decoder_run(int64_t decoder, const Tensor& residual, const Tensor& positions,
+                   const Tensor& slot_mapping, const Tensor& block_tables,
+                   const Tensor& query_start_loc, const Tensor& seq_lens, const Tensor& key_cache,
+                   const Tensor& value_cache);
+void decoder_destroy(int64_t decoder);
 
 // The rows of `hidden` [T, N] that need logits: the last num_logits[s] (int32 [S]) of the rows
 // query_start_loc[s]..query_start_loc[s + 1] (int32 [S + 1]) of each sequence, in order

@@ -203,6 +203,132 @@ def _(
     return x.new_empty(x.shape[0], num_outputs, dtype=dtype)
 
 
+def decoder_create(
+    cos_sin: Tensor,
+    norms: list[Tensor],
+    num_heads: int,
+    num_kv_heads: int,
+    head_size: int,
+    intermediate_size: int,
+    scale: float,
+    sliding_window: int,
+    eps: float,
+) -> int:
+    """Begins a Llama-like decoder, all of whose layers run in one call.
+
+    Args:
+        cos_sin, scale, sliding_window: as for rope_and_cache and paged_attention.
+        norms: the weights [hidden] of the norms in the order of use: two a layer, and the last.
+
+    Returns:
+        The number that names it, until decoder_destroy.
+    """
+    return _ops.decoder_create(
+        cos_sin,
+        norms,
+        num_heads,
+        num_kv_heads,
+        head_size,
+        intermediate_size,
+        scale,
+        sliding_window,
+        eps,
+    )
+
+
+@torch.library.register_fake("pyengine::decoder_create")
+def _(
+    cos_sin: Tensor,
+    norms: list[Tensor],
+    num_heads: int,
+    num_kv_heads: int,
+    head_size: int,
+    intermediate_size: int,
+    scale: float,
+    sliding_window: int,
+    eps: float,
+) -> int:
+    return 0
+
+
+def decoder_add_projection(
+    decoder: int, weights: list[Tensor], num_outputs: list[int], bias: Tensor | None
+) -> None:
+    """Gives a decoder its next linear layer: of each layer q|k|v, output, gate|up, down.
+
+    Args:
+        weights: packed, their outputs side by side.
+        num_outputs: of each weight.
+        bias: [sum of num_outputs], or None.
+    """
+    _ops.decoder_add_projection(decoder, weights, num_outputs, bias)
+
+
+@torch.library.register_fake("pyengine::decoder_add_projection")
+def _(decoder: int, weights: list[Tensor], num_outputs: list[int], bias: Tensor | None) -> None:
+    return None
+
+
+def decoder_run(
+    decoder: int,
+    residual: Tensor,
+    positions: Tensor,
+    slot_mapping: Tensor,
+    block_tables: Tensor,
+    query_start_loc: Tensor,
+    seq_lens: Tensor,
+    key_cache: Tensor,
+    value_cache: Tensor,
+) -> Tensor:
+    """All layers, and the norm after them. The same bits as by the single operators.
+
+    Args:
+        residual: [T, hidden], the embeddings; mutated.
+        positions, slot_mapping, block_tables, query_start_loc, seq_lens: as for rope_and_cache
+            and paged_attention.
+        key_cache, value_cache: [layers, B, K, P, D], mutated.
+
+    Returns:
+        [T, hidden].
+    """
+    return _ops.decoder_run(
+        decoder,
+        residual,
+        positions,
+        slot_mapping,
+        block_tables,
+        query_start_loc,
+        seq_lens,
+        key_cache,
+        value_cache,
+    )
+
+
+@torch.library.register_fake("pyengine::decoder_run")
+def _(
+    decoder: int,
+    residual: Tensor,
+    positions: Tensor,
+    slot_mapping: Tensor,
+    block_tables: Tensor,
+    query_start_loc: Tensor,
+    seq_lens: Tensor,
+    key_cache: Tensor,
+    value_cache: Tensor,
+) -> Tensor:
+    return torch.empty_like(residual)
+
+
+def decoder_destroy(decoder: int) -> None:
+    """Lets go of a decoder's weights."""
+    _ops.decoder_destroy(decoder)
+
+
+@torch.library.register_fake("pyengine::decoder_destroy")
+def _(decoder: int) -> None:
+    return None
+
+
 def isa_name() -> str:
     """The instruction set that the CPU kernels use: "portable", "avx2" or "avx512".
 

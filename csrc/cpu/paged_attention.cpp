@@ -59,10 +59,7 @@ Tensor paged_attention(const Tensor& query, const Tensor& key_cache, const Tenso
       .seq_lens = data<int32_t>(seq_lens),
       .num_seqs = seq_lens.size(0),
   };
-  check_offsets("query_start_loc", shape.query_start_loc, shape.num_seqs, query.size(0));
-  STD_TORCH_CHECK(shape.query_start_loc[shape.num_seqs] == query.size(0),
-                  "query_start_loc must end at the ", query.size(0), " tokens of query, got ",
-                  shape.query_start_loc[shape.num_seqs]);
+  check_query_start_loc(shape, query.size(0));
   check_contexts(shape, data<int32_t>(block_tables), block_tables.size(1), key_cache.size(0),
                  key_cache.size(2));
   const AttentionPlan plan = plan_attention(shape);

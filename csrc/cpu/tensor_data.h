@@ -18,6 +18,10 @@ T* mutable_data(const torch::stable::Tensor& t) {
   return static_cast<T*>(t.mutable_data_ptr());
 }
 
+template <typename T>
+constexpr torch::headeronly::ScalarType kScalarType =
+    sizeof(T) == 2 ? torch::headeronly::ScalarType::BFloat16 : torch::headeronly::ScalarType::Float;
+
 // Calls body with a value of the activation type that `dtype` names (already checked).
 template <typename Body>
 void dispatch_activation(torch::headeronly::ScalarType dtype, const Body& body) {

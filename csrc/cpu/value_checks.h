@@ -21,6 +21,14 @@ inline void check_offsets(const char* name, const int32_t* offsets, int64_t num_
                   offsets[num_items]);
 }
 
+// The sequences' queries make up all `num_tokens` tokens.
+inline void check_query_start_loc(const AttentionShape& shape, int64_t num_tokens) {
+  check_offsets("query_start_loc", shape.query_start_loc, shape.num_seqs, num_tokens);
+  STD_TORCH_CHECK(shape.query_start_loc[shape.num_seqs] == num_tokens,
+                  "query_start_loc must end at the ", num_tokens, " tokens of query, got ",
+                  shape.query_start_loc[shape.num_seqs]);
+}
+
 // Every one of the `size` values is in [low, high).
 inline void check_range(const char* name, const int64_t* values, int64_t size, int64_t low,
                         int64_t high) {

@@ -84,7 +84,7 @@ class Engine:
             faults=faults,
         )
         shape = loaded.config
-        caches = new_kv_cache(
+        cache = new_kv_cache(
             shape.num_layers,
             self.num_kv_blocks,
             shape.num_kv_heads,
@@ -92,7 +92,7 @@ class Engine:
             shape.head_size,
             loaded.dtype,
         )
-        self._runner = ModelRunner(loaded.model, caches, config.block_size, faults, observer)
+        self._runner = ModelRunner(loaded.model, cache, config.block_size, faults, observer)
         self._faults = faults or FaultInjection()
         self._seeds = random.Random(config.seed)
         self._open: dict[str, list[Sequence]] = {}  # the unfinished sequences of each request

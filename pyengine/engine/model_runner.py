@@ -10,7 +10,7 @@ from pyengine import ops
 from pyengine.engine.faults import FaultInjection
 from pyengine.engine.input_batch import InputBatch, build_input_batch
 from pyengine.engine.scheduler import ScheduledBatch
-from pyengine.models.layers import LayerKVCache
+from pyengine.models.layers import KVCache
 from pyengine.models.registry import CausalLM
 from pyengine.outputs import TokenLogprobs
 from pyengine.sampling import sample, token_logprobs
@@ -34,8 +34,8 @@ class ModelRunner:
 
     Args:
         model: computes hidden states and logits.
-        caches: the paged K/V of each layer.
-        block_size: tokens per block of theirs.
+        cache: the paged K/V of all layers.
+        block_size: tokens per block of it.
         faults: stages to fail, for tests.
         observer: called in each step, before anything is sampled.
     """
@@ -43,13 +43,13 @@ class ModelRunner:
     def __init__(
         self,
         model: CausalLM,
-        caches: list[LayerKVCache],
+        cache: KVCache,
         block_size: int,
         faults: FaultInjection | None = None,
         observer: Observer | None = None,
     ) -> None:
         self._model = model
-        self._caches = caches
+        self._cache = cache
         self._block_size = block_size
         self._faults = faults or FaultInjection()
         self._observer = observer
@@ -60,7 +60,7 @@ class ModelRunner:
         self._faults.before_stage("inputs", batch.step)
         inputs = build_input_batch(batch, self._block_size)
         self._faults.before_stage("forward", batch.step)
-        hidden = self._model.forward(inputs.token_ids, inputs.attention, self._caches)
+        hidden = self._model.forward(inputs.token_ids, inputs.attention, self._cache)
         if self._observer is not None:
             self._observer(batch, hidden)
         self._faults.before_stage("sample", batch.step)

@@ -20,12 +20,15 @@ class AttentionInputs:
 
 
 @dataclass
-class LayerKVCache:
-    """The paged keys and values of one layer, each [num_blocks, num_kv_heads, block_size,
-    head_size]."""
+class KVCache:
+    """The paged keys and values, each [num_layers, num_blocks, num_kv_heads, block_size,
+    head_size], or without the first dimension those of one layer."""
 
     keys: Tensor
     values: Tensor
+
+    def layer(self, index: int) -> "KVCache":
+        return KVCache(self.keys[index], self.values[index])
 
 
 class Linear:
@@ -37,14 +40,14 @@ class Linear:
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
-        self._num_outputs = weight.shape[0]
-        self._packed_weight = ops.pack_linear_weight(weight)
-        self._bias = bias
+        self.num_outputs, self.num_inputs = weight.shape
+        self.packed_weight = ops.pack_linear_weight(weight)
+        self.bias = bias
 
     def __call__(self, x: Tensor, *, float32_out: bool = False) -> Tensor:
         """[T, K] -> [T, N], in x's dtype or float32."""
         return ops.linear(
-            x, self._packed_weight, self._bias, self._num_outputs, float32_out=float32_out
+            x, self.packed_weight, self.bias, self.num_outputs, float32_out=float32_out
         )
 
 
@@ -75,7 +78,12 @@ class Attention:
     head_size: int
     sliding_window: int
 
-    def __call__(self, x: Tensor, inputs: AttentionInputs, cache: LayerKVCache) -> Tensor:
+    @property
+    def scale(self) -> float:
+        """Of the scores."""
+        return self.head_size**-0.5
+
+    def __call__(self, x: Tensor, inputs: AttentionInputs, cache: KVCache) -> Tensor:
         qkv = self.qkv_proj(x).view(
             x.shape[0], self.num_heads + 2 * self.num_kv_heads, self.head_size
         )
@@ -97,7 +105,7 @@ class Attention:
             inputs.block_tables,
             inputs.query_start_loc,
             inputs.seq_lens,
-            scale=self.head_size**-0.5,
+            scale=self.scale,
             sliding_window=self.sliding_window,
             soft_cap=0.0,
         )
@@ -126,7 +134,7 @@ class DecoderLayer:
     next_layernorm: RMSNorm  # of the next layer's attention, or the model's last
 
     def __call__(
-        self, x: Tensor, residual: Tensor, inputs: AttentionInputs, cache: LayerKVCache
+        self, x: Tensor, residual: Tensor, inputs: AttentionInputs, cache: KVCache
     ) -> Tensor:
         """Both [T, hidden]: x is `residual` normalized, which is overwritten."""
         x = self.attention(x, inputs, cache)
@@ -143,10 +151,7 @@ def new_kv_cache(
     block_size: int,
     head_size: int,
     dtype: torch.dtype,
-) -> list[LayerKVCache]:
-    """The cache of every layer. Its memory is touched, and so taken, only as blocks are used."""
-    shape = (num_blocks, num_kv_heads, block_size, head_size)
-    return [
-        LayerKVCache(torch.empty(shape, dtype=dtype), torch.empty(shape, dtype=dtype))
-        for _ in range(num_layers)
-    ]
+) -> KVCache:
+    """The cache of all layers. Its memory is touched, and so taken, only as blocks are used."""
+    shape = (num_layers, num_blocks, num_kv_heads, block_size, head_size)
+    return KVCache(torch.empty(shape, dtype=dtype), torch.empty(shape, dtype=dtype))

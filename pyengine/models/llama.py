@@ -5,12 +5,13 @@ from torch import Tensor
 
 from pyengine import ops
 from pyengine.models.config import ModelConfig
+from pyengine.models.decoder import Decoder, FusedDecoder, LayerwiseDecoder
 from pyengine.models.layers import (
     Attention,
     AttentionInputs,
     DecoderLayer,
     GatedMLP,
-    LayerKVCache,
+    KVCache,
     Linear,
     RMSNorm,
 )
@@ -42,20 +43,19 @@ class LlamaForCausalLM:
         prefixes = [f"model.layers.{i}" for i in range(config.num_layers)]
         norms = [self._read_norm(weights, f"{prefix}.input_layernorm") for prefix in prefixes]
         norms.append(self._read_norm(weights, "model.norm"))
-        self._first_layernorm = norms[0]
-        self._layers = [
+        layers = [
             self._read_layer(weights, prefix, next_layernorm)
             for prefix, next_layernorm in zip(prefixes, norms[1:], strict=True)
         ]
+        self.layerwise = LayerwiseDecoder(norms[0], layers)
+        self.decoder: Decoder = FusedDecoder(self.layerwise)
         # A tied head is not always declared, but then its tensor is absent.
         is_tied = config.tie_word_embeddings or "lm_head.weight" not in weights
         self._lm_head = Linear(
             self._embedding if is_tied else weights.read("lm_head.weight", vocab, hidden)
         )
 
-    def forward(
-        self, token_ids: Tensor, inputs: AttentionInputs, caches: list[LayerKVCache]
-    ) -> Tensor:
+    def forward(self, token_ids: Tensor, inputs: AttentionInputs, cache: KVCache) -> Tensor:
         """Computes the T tokens of a step and writes their K/V.
 
         Args:
@@ -64,11 +64,7 @@ class LlamaForCausalLM:
         Returns:
             The hidden states after the last norm [T, hidden].
         """
-        residual = ops.embedding(token_ids, self._embedding)
-        x = self._first_layernorm(residual)
-        for layer, cache in zip(self._layers, caches, strict=True):
-            x = layer(x, residual, inputs, cache)
-        return x
+        return self.decoder(ops.embedding(token_ids, self._embedding), inputs, cache)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """The logits after rows of hidden states: [R, hidden] -> float32 [R, vocab]."""

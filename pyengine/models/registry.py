@@ -8,7 +8,7 @@ from torch import Tensor
 
 from pyengine.errors import ModelLoadError
 from pyengine.models.config import ModelConfig
-from pyengine.models.layers import AttentionInputs, LayerKVCache
+from pyengine.models.layers import AttentionInputs, KVCache
 from pyengine.models.llama import LlamaForCausalLM
 from pyengine.models.weight_reader import TensorSource, WeightReader
 
@@ -18,9 +18,7 @@ class CausalLM(Protocol):
 
     config: ModelConfig
 
-    def forward(
-        self, token_ids: Tensor, inputs: AttentionInputs, caches: list[LayerKVCache]
-    ) -> Tensor:
+    def forward(self, token_ids: Tensor, inputs: AttentionInputs, cache: KVCache) -> Tensor:
         """Hidden states [T, hidden] of token_ids int64 [T]; writes their K/V."""
 
     def logits(self, hidden: Tensor) -> Tensor:

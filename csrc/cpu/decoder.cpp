@@ -1,0 +1,229 @@
+#include "decoder.h"
+
+#include "../op_checks.h"
+#include "linear.h"
+#include "paged_attention.h"
+#include "row_ops.h"
+#include "tensor_data.h"
+#include "value_checks.h"
+
+#include <torch/csrc/stable/ops.h>
+
+#include <algorithm>
+#include <array>
+#include <mutex>
+#include <numeric>
+#include <utility>
+
+namespace pyengine {
+namespace {
+
+// Working memory, kept from step to step: the system would zero fresh pages each time.
+class Workspace {
+ public:
+  // Begins a step that takes at most so many bytes.
+  void reset(const Tensor& like, int64_t num_bytes) {
+    if (!memory_ || memory_->numel() < num_bytes) {
+      memory_ = torch::stable::new_empty(like, {num_bytes}, ScalarType::Byte);
+    }
+    next_ = mutable_data<uint8_t>(*memory_);
+  }
+
+  template <typename U>
+  U* take(int64_t size) {
+    U* const at = reinterpret_cast<U*>(next_);
+    next_ += bytes_for<U>(size);
+    return at;
+  }
+
+  // In whole cache lines.
+  template <typename U>
+  static int64_t bytes_for(int64_t size) {
+    return (size * static_cast<int64_t>(sizeof(U)) + 63) / 64 * 64;
+  }
+
+ private:
+  std::optional<Tensor> memory_;
+  uint8_t* next_ = nullptr;
+};
+
+template <typename T>
+class DecoderOf : public Decoder {
+ public:
+  explicit DecoderOf(DecoderConfig config) : config_(std::move(config)) {}
+
+  void add_projection(Projection projection) override {
+    const size_t kind = projections_.size() % 4;
+    STD_TORCH_CHECK(static_cast<int64_t>(projections_.size()) < 4 * config_.num_layers(),
+                    "the decoder has all projections of its ", config_.num_layers(), " layers");
+    check_projection(projection, num_inputs_[kind], num_outputs_[kind]);
+    projections_.push_back(std::move(projection));
+  }
+
+  void run(const Tensor& residual, const Tensor& out, const DecoderStep& step) override {
+    STD_TORCH_CHECK(static_cast<int64_t>(projections_.size()) == 4 * config_.num_layers(),
+                    "the decoder lacks projections: it has ", projections_.size(), " for ",
+                    config_.num_layers(), " layers");
+    check_decoder_run(config_.norms[0], config_.num_layers(), config_.num_kv_heads,
+                      config_.head_size, residual, step.positions, step.slot_mapping,
+                      step.block_tables, step.query_start_loc, step.seq_lens, step.key_cache,
+                      step.value_cache);
+    const std::lock_guard lock(mutex_);
+    const int64_t num_tokens = residual.size(0);
+    const AttentionShape shape{
+        .num_heads = config_.num_heads,
+        .num_kv_heads = config_.num_kv_heads,
+        .head_size = config_.head_size,
+        .sliding_window = config_.sliding_window,
+        .query_start_loc = data<int32_t>(step.query_start_loc),
+        .seq_lens = data<int32_t>(step.seq_lens),
+        .num_seqs = step.seq_lens.size(0),
+    };
+    check_values(step, shape, num_tokens);
+    const AttentionPlan plan = plan_attention(shape);
+
+    const int64_t hidden = config_.hidden_size(), mlp_size = config_.intermediate_size;
+    const int64_t query_size = num_inputs_[1], qkv_size = num_outputs_[0];
+    const int64_t kv_size = (qkv_size - query_size) / 2;
+    const int64_t attention_floats = attention_scratch_floats(shape, plan);
+    workspace_.reset(residual, Workspace::bytes_for<T>(num_tokens * qkv_size) +
+                                   Workspace::bytes_for<T>(num_tokens * query_size) +
+                                   Workspace::bytes_for<T>(num_tokens * 2 * mlp_size) +
+                                   Workspace::bytes_for<T>(num_tokens * mlp_size) +
+                                   Workspace::bytes_for<float>(attention_floats));
+    T* const qkv = workspace_.take<T>(num_tokens * qkv_size);
+    T* const attended = workspace_.take<T>(num_tokens * query_size);
+    T* const gate_up = workspace_.take<T>(num_tokens * 2 * mlp_size);
+    T* const activated = workspace_.take<T>(num_tokens * mlp_size);
+    float* const attention_scratch = workspace_.take<float>(attention_floats);
+    T* const sum = mutable_data<T>(residual);
+    T* const x = mutable_data<T>(out);  // always the input of the next projection, or its output
+
+    const int64_t layer_size = step.key_cache.stride(0);
+    RopeAndCacheArgs<T> rope{
+        .query = qkv,
+        .key = qkv + query_size,
+        .value = qkv + query_size + kv_size,
+        .positions = data<int64_t>(step.positions),
+        .cos_sin = data<float>(config_.cos_sin),
+        .key_cache = mutable_data<T>(step.key_cache),
+        .value_cache = mutable_data<T>(step.value_cache),
+        .slot_mapping = data<int64_t>(step.slot_mapping),
+        .query_stride = qkv_size,
+        .key_stride = qkv_size,
+        .value_stride = qkv_size,
+        .num_heads = config_.num_heads,
+        .num_kv_heads = config_.num_kv_heads,
+        .head_size = config_.head_size,
+        .rotary_dim = config_.cos_sin.size(1),
+        .block_size = step.key_cache.size(3),
+    };
+    AttentionArgs<T> attention{
+        .query = qkv,
+        .key_cache = rope.key_cache,
+        .value_cache = rope.value_cache,
+        .out = attended,
+        .block_tables = data<int32_t>(step.block_tables),
+        .query_stride = qkv_size,
+        .max_blocks = step.block_tables.size(1),
+        .block_size = rope.block_size,
+        .num_heads = config_.num_heads,
+        .num_kv_heads = config_.num_kv_heads,
+        .head_size = config_.head_size,
+        .sliding_window = config_.sliding_window,
+        .scale = config_.scale,
+        .soft_cap = 0,
+    };
+
+    run_rms_norm<T>({sum, norm(0), x, hidden, config_.eps}, num_tokens);
+    for (int64_t layer = 0; layer < config_.num_layers(); ++layer) {
+      const Projection* const projection = &projections_[static_cast<size_t>(4 * layer)];
+      project(projection[0], x, hidden, num_tokens, qkv, qkv_size);
+      run_rope_and_cache(rope, num_tokens);
+      run_paged_attention(attention, shape, plan, attention_scratch);
+      project(projection[1], attended, query_size, num_tokens, x, hidden);
+      run_fused_add_rms_norm<T>({x, sum, norm(2 * layer + 1), hidden, config_.eps}, num_tokens);
+      project(projection[2], x, hidden, num_tokens, gate_up, 2 * mlp_size);
+      run_silu_and_mul<T>({gate_up, activated, mlp_size}, num_tokens);
+      project(projection[3], activated, mlp_size, num_tokens, x, hidden);
+      run_fused_add_rms_norm<T>({x, sum, norm(2 * layer + 2), hidden, config_.eps}, num_tokens);
+      rope.key_cache += layer_size;
+      rope.value_cache += layer_size;
+      attention.key_cache += layer_size;
+      attention.value_cache += layer_size;
+    }
+  }
+
+ private:
+  const T* norm(int64_t index) const { return data<T>(config_.norms[static_cast<size_t>(index)]); }
+
+  static void project(const Projection& projection, const T* x, int64_t num_inputs,
+                      int64_t num_rows, T* y, int64_t y_stride) {
+    const T* bias = projection.bias ? data<T>(*projection.bias) : nullptr;
+    for (size_t i = 0; i < projection.weights.size(); ++i) {
+      const int64_t num_outputs = projection.num_outputs[i];
+      run_linear(LinearArgs<T, T>{
+          .x = x,
+          .weight = data<T>(projection.weights[i]),
+          .bias = bias,
+          .y = y,
+          .num_rows = num_rows,
+          .num_inputs = num_inputs,
+          .num_outputs = num_outputs,
+          .x_stride = num_inputs,
+          .y_stride = y_stride,
+      });
+      y += num_outputs;
+      if (bias != nullptr) bias += num_outputs;
+    }
+  }
+
+  void check_values(const DecoderStep& step, const AttentionShape& shape,
+                    int64_t num_tokens) const {
+    const int64_t num_blocks = step.key_cache.size(1), block_size = step.key_cache.size(3);
+    check_range("positions", data<int64_t>(step.positions), num_tokens, 0, config_.cos_sin.size(0));
+    check_range("slot_mapping", data<int64_t>(step.slot_mapping), num_tokens, -1,
+                num_blocks * block_size);
+    check_query_start_loc(shape, num_tokens);
+    check_contexts(shape, data<int32_t>(step.block_tables), step.block_tables.size(1), num_blocks,
+                   block_size);
+  }
+
+  static void check_projection(const Projection& projection, int64_t num_inputs,
+                               int64_t num_outputs) {
+    const auto& parts = projection.num_outputs;
+    STD_TORCH_CHECK(projection.weights.size() == parts.size(), "num_outputs must be given for all ",
+                    projection.weights.size(), " weights, got ", parts.size());
+    STD_TORCH_CHECK(std::accumulate(parts.begin(), parts.end(), int64_t{0}) == num_outputs,
+                    "num_outputs must add up to ", num_outputs);
+    for (size_t i = 0; i < parts.size(); ++i) {
+      check_packed_weight(projection.weights[i], kScalarType<T>, num_inputs, parts[i], kLinearPanel,
+                          kLinearStep<T>);
+    }
+    check_bias(projection.bias, kScalarType<T>, num_outputs);
+  }
+
+  const DecoderConfig config_;
+  // Of a layer's projections in the order of use: q|k|v, output, gate|up, down.
+  const std::array<int64_t, 4> num_inputs_{config_.hidden_size(),
+                                           config_.num_heads * config_.head_size,
+                                           config_.hidden_size(), config_.intermediate_size};
+  const std::array<int64_t, 4> num_outputs_{
+      (config_.num_heads + 2 * config_.num_kv_heads) * config_.head_size, config_.hidden_size(),
+      2 * config_.intermediate_size, config_.hidden_size()};
+  std::vector<Projection> projections_;
+  Workspace workspace_;
+  std::mutex mutex_;  // of the workspace
+};
+
+}  // namespace
+
+std::unique_ptr<Decoder> make_decoder(DecoderConfig config) {
+  std::unique_ptr<Decoder> decoder;
+  dispatch_activation(config.norms[0].scalar_type(), [&](auto type) {
+    decoder = std::make_unique<DecoderOf<decltype(type)>>(std::move(config));
+  });
+  return decoder;
+}
+
+}  // namespace pyengine
