@@ -1,4 +1,4 @@
-// The ggml block formats that `dequantize` reads, with their numbers in GGUF files.
+// The ggml block formats that `dequantize` reads and `quantize` writes, with their numbers in GGUF files.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,13 @@ struct GgmlType {
   const char* name;
   int64_t block_size;   // elements in a block
   int64_t block_bytes;  // bytes of a block
+  bool is_quantizable;  // `quantize` writes it
 };
 
 inline constexpr GgmlType kGgmlTypes[] = {
-    {0, "F32", 1, 4},       {1, "F16", 1, 2},       {2, "Q4_0", 32, 18},
-    {3, "Q4_1", 32, 20},    {8, "Q8_0", 32, 34},    {12, "Q4_K", 256, 144},
-    {13, "Q5_K", 256, 176}, {14, "Q6_K", 256, 210}, {30, "BF16", 1, 2},
+    {0, "F32", 1, 4, false},       {1, "F16", 1, 2, false},       {2, "Q4_0", 32, 18, true},
+    {3, "Q4_1", 32, 20, true},     {8, "Q8_0", 32, 34, true},     {12, "Q4_K", 256, 144, false},
+    {13, "Q5_K", 256, 176, false}, {14, "Q6_K", 256, 210, false}, {30, "BF16", 1, 2, false},
 };
 
 // nullptr if the type isn't supported.
@@ -27,10 +28,11 @@ inline const GgmlType* find_ggml_type(int64_t id) {
   return nullptr;
 }
 
-// "0 (F32), 1 (F16), ...", for messages.
-inline std::string supported_ggml_types() {
+// "0 (F32), 1 (F16), ...", for messages: all types, or those that `quantize` writes.
+inline std::string supported_ggml_types(bool quantizable_only = false) {
   std::string list;
   for (const GgmlType& type : kGgmlTypes) {
+    if (quantizable_only && !type.is_quantizable) continue;
     list += (list.empty() ? "" : ", ") + std::to_string(type.id) + " (" + type.name + ")";
   }
   return list;

@@ -348,4 +348,16 @@ inline void check_dequantize(const Tensor& data, int64_t ggml_type, ScalarType d
                   "dtype must be Float or BFloat16, got ", torch::headeronly::toString(dtype));
 }
 
+inline void check_quantize(const Tensor& weight, int64_t ggml_type) {
+  check_dim(weight, "weight", 2);
+  check_activation_dtype(weight, "weight");
+  check_contiguous(weight, "weight");
+  const GgmlType* type = find_ggml_type(ggml_type);
+  STD_TORCH_CHECK(type != nullptr && type->is_quantizable, "ggml_type must be one of ",
+                  supported_ggml_types(/*quantizable_only=*/true), ", got ", ggml_type);
+  STD_TORCH_CHECK(weight.size(1) % type->block_size == 0, "weight must have rows of whole ",
+                  type->name, " blocks of ", type->block_size, " elements, got rows of ",
+                  weight.size(1));
+}
+
 }  // namespace pyengine

@@ -44,4 +44,5 @@ STABLE_TORCH_LIBRARY(pyengine, m) {
       "token_logprobs(Tensor logits, Tensor token_ids, int num_top) -> "
       "(Tensor logprob, Tensor rank, Tensor top_ids, Tensor top_logprobs)");
   m.def("dequantize(Tensor data, int ggml_type, ScalarType dtype) -> Tensor");
+  m.def("quantize(Tensor weight, int ggml_type) -> Tensor");
 }

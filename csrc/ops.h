@@ -108,4 +108,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> token_logprobs(const Tensor& logits,
 // -> [rows, row_size] in float32 or bfloat16.
 Tensor dequantize(const Tensor& data, int64_t ggml_type, torch::headeronly::ScalarType dtype);
 
+// weight [N, K] float32 or bfloat16, finite -> rows of ggml blocks, uint8 [N, row_bytes], of the
+// type with number `ggml_type`: Q4_0, Q4_1 or Q8_0. See cpu/quantize_kernel.h for the rounding.
+Tensor quantize(const Tensor& weight, int64_t ggml_type);
+
 }  // namespace pyengine

@@ -71,6 +71,13 @@ struct DequantizeArgs {
   int64_t row_size;
 };
 
+template <typename T>
+struct QuantizeArgs {
+  int64_t ggml_type;  // Q4_0, Q4_1 or Q8_0
+  const T* weight;    // [blocks, 32]
+  uint8_t* out;       // [blocks, bytes of a block]
+};
+
 // Outputs that lie side by side in packed weights, and the inputs that one step of T takes.
 constexpr int64_t kLinearPanel = 32;
 // Panels that are worth giving to one thread together, as a tile of few rows takes so many.
@@ -117,6 +124,8 @@ struct TypedKernels {
   void (*linear)(const LinearArgs<T, T>&, int64_t begin_panel, int64_t end_panel);
   void (*linear_to_float)(const LinearArgs<T, float>&, int64_t begin_panel, int64_t end_panel);
   void (*dequantize)(const DequantizeArgs<T>&, int64_t begin_row, int64_t end_row);
+  // Returns whether all elements are finite; the others have no meaning in `out`.
+  bool (*quantize)(const QuantizeArgs<T>&, int64_t begin_block, int64_t end_block);
 };
 
 struct Kernels {
