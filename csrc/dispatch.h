@@ -1,6 +1,7 @@
 // What the backends are compiled for: element types and their C++ representation.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 
@@ -16,6 +17,8 @@ struct bfloat16 {
 
 inline float to_float(float x) { return x; }
 
+inline float to_float(int8_t x) { return x; }
+
 inline float to_float(bfloat16 x) {
   const uint32_t bits = static_cast<uint32_t>(x.bits) << 16;
   float y;
@@ -29,6 +32,13 @@ T from_float(float x);
 template <>
 inline float from_float<float>(float x) {
   return x;
+}
+
+// Rounds to nearest even within [-127, 127]; what a NaN becomes is not promised.
+template <>
+inline int8_t from_float<int8_t>(float x) {
+  const float clamped = x > -127.0f ? (x < 127.0f ? x : 127.0f) : -127.0f;
+  return static_cast<int8_t>(std::nearbyintf(clamped));
 }
 
 // Rounds to nearest even; a NaN stays a (quiet) NaN.

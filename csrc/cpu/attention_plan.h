@@ -14,7 +14,7 @@
 namespace pyengine {
 
 constexpr int64_t kTileKeys = 64;
-constexpr int64_t kPartitionKeys = 512;
+constexpr int64_t kPartitionKeys = 256;
 constexpr int64_t kMaxItemRows = 96;
 
 // Some query tokens of a sequence, with all query heads of one key/value head: `num_rows` rows,
@@ -51,20 +51,24 @@ struct AttentionPlan {
   int64_t num_workers = 1;            // threads to run it on
 };
 
-// Floats of a row in a tile, with room for whole vectors of any instruction set.
-constexpr int64_t padded_head_size(int64_t head_size) { return (head_size + 15) / 16 * 16; }
+// The largest vector of any instruction set, in floats; arrays in working memory are of whole ones.
+constexpr int64_t kMaxVecSize = 16;
+constexpr int64_t whole_vectors(int64_t floats) {
+  return (floats + kMaxVecSize - 1) / kMaxVecSize * kMaxVecSize;
+}
 
-// Floats of the state of `rows` rows: weighted sum of values, maximum and sum of the softmax.
+// Floats of the state of `rows` rows: see AttentionState in paged_attention_kernel.h.
 constexpr int64_t attention_state_size(int64_t rows, int64_t head_size) {
-  return rows * (padded_head_size(head_size) + 2);
+  return rows * (whole_vectors(head_size) + kMaxVecSize) + whole_vectors(rows);
 }
 
 // Floats of working memory for a thread that attends or merges: see AttentionItemKernel in
 // paged_attention_kernel.h.
 inline int64_t attention_scratch_size(const AttentionShape& shape) {
   const int64_t group = shape.num_heads / shape.num_kv_heads;
-  const int64_t rows = std::max(kMaxItemRows, group), size = padded_head_size(shape.head_size);
-  return (2 * kTileKeys + 1) * size + rows * size + 2 * attention_state_size(rows, size);
+  const int64_t rows = std::max(kMaxItemRows, group), size = whole_vectors(shape.head_size);
+  return (2 * kTileKeys + 1) * size + 2 * kTileKeys + rows * size +
+         2 * attention_state_size(rows, size);
 }
 
 // A single long context would keep one thread busy per key/value head while others wait. So an item

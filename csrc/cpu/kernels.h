@@ -49,11 +49,19 @@ struct RopeAndCacheArgs {
   int64_t num_heads, num_kv_heads, head_size, rotary_dim, block_size;
 };
 
-template <typename T>
+// Elements from row to row of a cache of C. A row of int8 ends in a float32 that all are times of.
+template <typename C>
+constexpr bool kIsScaled = sizeof(C) == 1;
+template <typename C>
+constexpr int64_t cache_row_size(int64_t head_size) {
+  return head_size + (kIsScaled<C> ? static_cast<int64_t>(sizeof(float)) : 0);
+}
+
+template <typename T, typename C = T>
 struct AttentionArgs {
   const T* query;               // [tokens, num_heads, head_size]
-  const T* key_cache;           // [blocks, num_kv_heads, block_size, head_size]
-  const T* value_cache;         // [blocks, num_kv_heads, block_size, head_size]
+  const C* key_cache;           // [blocks, num_kv_heads, block_size, cache_row_size]
+  const C* value_cache;         // [blocks, num_kv_heads, block_size, cache_row_size]
   T* out;                       // [tokens, num_heads, head_size]
   const int32_t* block_tables;  // [seqs, max_blocks]
   int64_t query_stride;         // elements from token to token

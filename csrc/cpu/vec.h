@@ -4,13 +4,17 @@
 // own, after the headers that it needs. All of them offer the same names:
 //
 //   Vec               kVecSize floats
-//   load, store       whole vectors of float or bfloat16 (widened to float, rounded to nearest even)
+//   load, store       whole vectors of float, bfloat16 (widened to float, rounded to nearest even)
+//                     or int8 (whole numbers, rounded to nearest even, at most 127 in magnitude)
 //   load_n, store_n   the first n < kVecSize elements; lanes past n read as 0 and are not written
 //   fma(a, b, c)      a * b + c, rounded once
 //   exp               within 2 ulp over the range of float, 0 below it
+//   exp2              the same for powers of 2
+//   coarse_exp2       within 2^-18, exact for whole numbers
 //   tanh              within 4 ulp
 //   transpose         kVecSize vectors as the rows of a square
 //   sum, max_of       horizontal, in an order fixed by the lane, never by the data
+//   any_greater(a, b) whether a > b in any lane
 //
 // A row's arithmetic must not depend on where the row lies, so a tail goes through load_n and
 // store_n with the same operations as a whole vector, never through a scalar loop of its own.
@@ -44,6 +48,20 @@ inline void store(bfloat16* p, Vec x) {
 inline void store_n(bfloat16* p, Vec x, int64_t n) {
   _mm256_mask_storeu_epi16(p, first_lanes(n), (__m256i)_mm512_cvtneps_pbh(x.v));
 }
+inline Vec load(const int8_t* p) {
+  const __m128i x = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(x))};
+}
+inline Vec load_n(const int8_t* p, int64_t n) {
+  return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(first_lanes(n), p)))};
+}
+inline void store(int8_t* p, Vec x) {
+  const __m128i codes = _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(x.v));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), codes);
+}
+inline void store_n(int8_t* p, Vec x, int64_t n) {
+  _mm_mask_storeu_epi8(p, first_lanes(n), _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(x.v)));
+}
 
 inline Vec operator+(Vec a, Vec b) { return {_mm512_add_ps(a.v, b.v)}; }
 inline Vec operator-(Vec a, Vec b) { return {_mm512_sub_ps(a.v, b.v)}; }
@@ -57,6 +75,7 @@ inline Vec round(Vec a) { return {_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEARES
 inline Vec scale_by_power(Vec a, Vec n) { return {_mm512_scalef_ps(a.v, n.v)}; }
 inline float sum(Vec a) { return _mm512_reduce_add_ps(a.v); }
 inline float max_of(Vec a) { return _mm512_reduce_max_ps(a.v); }
+inline bool any_greater(Vec a, Vec b) { return _mm512_cmp_ps_mask(a.v, b.v, _CMP_GT_OQ) != 0; }
 inline void transpose(Vec (&rows)[kVecSize]) {
   __m512 a[kVecSize], b[kVecSize];
   for (int i = 0; i < 16; i += 2) {  // pairs of rows
@@ -125,6 +144,26 @@ inline void store_n(bfloat16* p, Vec x, int64_t n) {
   store(lanes, x);
   std::memcpy(p, lanes, static_cast<size_t>(n) * sizeof *p);
 }
+inline Vec load(const int8_t* p) {
+  const __m128i x = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+  return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(x))};
+}
+inline Vec load_n(const int8_t* p, int64_t n) {
+  int8_t lanes[kVecSize] = {};
+  std::memcpy(lanes, p, static_cast<size_t>(n));
+  return load(lanes);
+}
+inline void store(int8_t* p, Vec x) {
+  const __m256i whole = _mm256_cvtps_epi32(x.v);
+  const __m128i halves =
+      _mm_packs_epi32(_mm256_castsi256_si128(whole), _mm256_extracti128_si256(whole, 1));
+  _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_packs_epi16(halves, halves));
+}
+inline void store_n(int8_t* p, Vec x, int64_t n) {
+  int8_t lanes[kVecSize];
+  store(lanes, x);
+  std::memcpy(p, lanes, static_cast<size_t>(n));
+}
 
 inline Vec operator+(Vec a, Vec b) { return {_mm256_add_ps(a.v, b.v)}; }
 inline Vec operator-(Vec a, Vec b) { return {_mm256_sub_ps(a.v, b.v)}; }
@@ -155,6 +194,9 @@ inline float max_of(Vec a) {
   const __m128 four = _mm_max_ps(_mm256_castps256_ps128(a.v), _mm256_extractf128_ps(a.v, 1));
   const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
   return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+}
+inline bool any_greater(Vec a, Vec b) {
+  return _mm256_movemask_ps(_mm256_cmp_ps(a.v, b.v, _CMP_GT_OQ)) != 0;
 }
 inline void transpose(Vec (&rows)[kVecSize]) {
   __m256 a[kVecSize], b[kVecSize];
@@ -257,6 +299,11 @@ inline float max_of(Vec a) {
   for (int64_t i = 1; i < kVecSize; ++i) m = a.v[i] > m ? a.v[i] : m;
   return m;
 }
+inline bool any_greater(Vec a, Vec b) {
+  bool any = false;
+  for (int64_t i = 0; i < kVecSize; ++i) any = any || a.v[i] > b.v[i];
+  return any;
+}
 inline void transpose(Vec (&rows)[kVecSize]) {
   for (int64_t i = 0; i < kVecSize; ++i) {
     for (int64_t j = 0; j < i; ++j) {
@@ -285,6 +332,37 @@ inline Vec exp(Vec x) {
   p = fma(p, r, broadcast(0.5f));
   p = fma(p, r, broadcast(1.0f));
   p = fma(p, r, broadcast(1.0f));
+  return scale_by_power(p, n);
+}
+
+// exp2(x) = 2^n * exp(f ln 2) with n = round(x) and f = x - n, by the same polynomial.
+inline Vec exp2(Vec x) {
+  const Vec clamped = min(broadcast(128.0f), max(broadcast(-160.0f), x));
+  const Vec n = round(clamped);
+  const Vec r = (clamped - n) * broadcast(0.693147181f);
+  Vec p = broadcast(1.98412698e-4f);
+  p = fma(p, r, broadcast(1.38888889e-3f));
+  p = fma(p, r, broadcast(8.33333333e-3f));
+  p = fma(p, r, broadcast(4.16666667e-2f));
+  p = fma(p, r, broadcast(1.66666667e-1f));
+  p = fma(p, r, broadcast(0.5f));
+  p = fma(p, r, broadcast(1.0f));
+  p = fma(p, r, broadcast(1.0f));
+  return scale_by_power(p, n);
+}
+
+// The same by a polynomial of degree 4 for 2^f, with the least relative error that such a one
+// with 2^0 = 1 has on [-1/2, 1/2] (fitted by Lawson's algorithm): enough for what is rounded to
+// bfloat16 next. x must not be above 128.
+inline Vec coarse_exp2(Vec x) {
+  const Vec clamped = max(broadcast(-160.0f), x);
+  const Vec n = round(clamped);
+  const Vec f = clamped - n;
+  Vec p = broadcast(9.58285481e-3f);
+  p = fma(p, f, broadcast(5.59064299e-2f));
+  p = fma(p, f, broadcast(2.40240991e-1f));
+  p = fma(p, f, broadcast(6.93124175e-1f));
+  p = fma(p, f, broadcast(1.0f));
   return scale_by_power(p, n);
 }
 

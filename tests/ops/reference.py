@@ -107,7 +107,8 @@ def paged_attention_tolerance(
 
     A sum of n products errs by n roundings of the sum of their magnitudes. So a score errs by at
     most D + 4 roundings (with scale and cap) of |scale| |q| |k|, whose factor exp(score - max) then
-    errs by twice that, relatively, and by 4 roundings of its own. What comes out is the average of
+    errs by twice that, relatively, and by an error of its own: 4 roundings, or, where results are
+    rounded to bfloat16, the 2^-18 of a short polynomial. What comes out is the average of
     the values weighted by the factors, of which both the dividend and the divisor err by the
     factors' error and by the sum over the keys. The factors may be rounded to the dtype, and the
     result is.
@@ -115,7 +116,8 @@ def paged_attention_tolerance(
     u = rounding(torch.float32)
     norms = [x.nan_to_num().double().norm(dim=-1).max().item() for x in (query, key_cache)]
     largest_score = abs(scale) * norms[0] * norms[1]
-    factor_error = 2 * (query.shape[2] + 4) * u * (largest_score + soft_cap) + 4 * u
+    exponential_error = 4 * u if query.dtype == torch.float32 else 2**-18
+    factor_error = 2 * (query.shape[2] + 4) * u * (largest_score + soft_cap) + exponential_error
     error = 2 * (factor_error + (int(seq_lens.max()) + 4) * u) + 3 * rounding(query.dtype)
     average_of_magnitudes = paged_attention(
         query,

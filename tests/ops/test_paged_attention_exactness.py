@@ -1,6 +1,6 @@
 """A row's bits are a function of its own query and context: never of the company it keeps.
 
-Lengths lie around the tiles of 64 keys and the partitions of 512 that the kernel is built on.
+Lengths lie around the tiles of 64 keys and the partitions of 256 that the kernel is built on.
 """
 
 import itertools
@@ -29,7 +29,7 @@ def test_a_prompt_in_chunks_gives_what_it_gives_at_once(
     shape = {"heads": heads, "kv_heads": kv_heads, "head_size": head_size}
     sequence = make_sequence(1100, dtype=dtype, **shape)
     want = whole(sequence, **options)
-    cuts = [0, 1, 2, 31, 63, 64, 65, 97, 200, 333, 511, 512, 513, 1023, 1025, 1099, 1100]
+    cuts = [0, 1, 2, 31, 63, 64, 65, 97, 200, 255, 256, 257, 333, 511, 513, 1023, 1025, 1099, 1100]
     for begin, end in itertools.pairwise(cuts):
         (got,) = attend([Chunk(sequence, begin, end)], **options)
         assert torch.equal(got, want[begin:end]), (begin, end)
@@ -39,7 +39,7 @@ def test_a_decode_gives_what_the_prefill_gave(dtype, sliding_window, soft_cap):
     options = {"sliding_window": sliding_window, "soft_cap": soft_cap}
     sequence = make_sequence(1100, dtype=dtype)
     want = whole(sequence, **options)
-    for position in [0, 1, 62, 63, 64, 74, 75, 128, 511, 512, 600, 1024, 1099]:
+    for position in [0, 1, 62, 63, 64, 74, 75, 128, 255, 256, 257, 512, 600, 1024, 1099]:
         (got,) = attend([Chunk(sequence, position, position + 1)], **options)
         assert torch.equal(got, want[position : position + 1]), position
 
