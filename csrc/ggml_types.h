@@ -28,11 +28,12 @@ inline const GgmlType* find_ggml_type(int64_t id) {
   return nullptr;
 }
 
-// "0 (F32), 1 (F16), ...", for messages: all types, or those that `quantize` writes.
-inline std::string supported_ggml_types(bool quantizable_only = false) {
+// "0 (F32), 1 (F16), ...", for messages: the types that are wanted.
+template <typename IsWanted>
+std::string list_ggml_types(const IsWanted& is_wanted) {
   std::string list;
   for (const GgmlType& type : kGgmlTypes) {
-    if (quantizable_only && !type.is_quantizable) continue;
+    if (!is_wanted(type)) continue;
     list += (list.empty() ? "" : ", ") + std::to_string(type.id) + " (" + type.name + ")";
   }
   return list;

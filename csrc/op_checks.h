@@ -44,6 +44,11 @@ inline void check_activation_dtype(const Tensor& t, const char* name) {
                   torch::headeronly::toString(t.scalar_type()));
 }
 
+inline void check_float_or_bfloat16(ScalarType dtype) {
+  STD_TORCH_CHECK(dtype == ScalarType::Float || dtype == ScalarType::BFloat16,
+                  "dtype must be Float or BFloat16, got ", torch::headeronly::toString(dtype));
+}
+
 inline void check_contiguous(const Tensor& t, const char* name) {
   STD_TORCH_CHECK(t.is_contiguous(), name, " must be contiguous");
 }
@@ -280,6 +285,55 @@ inline void check_linear(const Tensor& x, const Tensor& packed_weight,
   check_bias(bias, x.scalar_type(), num_outputs);
 }
 
+// The type's description, of one whose blocks linear layers compute with.
+inline const GgmlType& check_block_type(int64_t ggml_type) {
+  const GgmlType* type = find_ggml_type(ggml_type);
+  const auto has_blocks = [](const GgmlType& t) { return t.block_size > 1; };
+  STD_TORCH_CHECK(type != nullptr && has_blocks(*type), "ggml_type must be one of ",
+                  list_ggml_types(has_blocks), ", got ", ggml_type);
+  return *type;
+}
+
+inline void check_pack_quantized_weight(const Tensor& blocks, int64_t ggml_type) {
+  check_dim(blocks, "blocks", 2);
+  check_dtype(blocks, "blocks", ScalarType::Byte);
+  check_contiguous(blocks, "blocks");
+  const GgmlType& type = check_block_type(ggml_type);
+  STD_TORCH_CHECK(blocks.size(1) > 0 && blocks.size(1) % type.block_bytes == 0,
+                  "blocks must have rows of whole ", type.name, " blocks of ", type.block_bytes,
+                  " bytes, got rows of ", blocks.size(1), " bytes");
+}
+
+// x [T, K] of `quantized_linear`, whose K inputs are whole blocks of the type.
+inline void check_quantized_input(const Tensor& x, int64_t ggml_type) {
+  check_dim(x, "x", 2);
+  check_activation_dtype(x, "x");
+  STD_TORCH_CHECK(x.stride(1) == 1, "x must have contiguous rows");
+  const GgmlType& type = check_block_type(ggml_type);
+  STD_TORCH_CHECK(x.size(1) > 0 && x.size(1) % type.block_size == 0, "x must have a multiple of ",
+                  type.block_size, " inputs, the size of a ", type.name, " block, got shape ",
+                  shape_of(x));
+}
+
+// The packed numbers take panel_bytes in each panel.
+inline void check_packed_quantized_weight(const Tensor& packed_weight, int64_t num_panels,
+                                          int64_t panel_bytes) {
+  check_dtype(packed_weight, "packed_weight", ScalarType::Byte);
+  check_shape(packed_weight, "packed_weight", {num_panels, panel_bytes});
+  check_contiguous(packed_weight, "packed_weight");
+}
+
+inline void check_quantized_embedding(const Tensor& token_ids, int64_t ggml_type, int64_t row_size,
+                                      ScalarType dtype) {
+  check_dim(token_ids, "token_ids", 1);
+  check_vector(token_ids, "token_ids", ScalarType::Long, token_ids.size(0));
+  const GgmlType& type = check_block_type(ggml_type);
+  STD_TORCH_CHECK(row_size > 0 && row_size % type.block_size == 0,
+                  "row_size must be a multiple of ", type.block_size, ", the size of a ", type.name,
+                  " block, got ", row_size);
+  check_float_or_bfloat16(dtype);
+}
+
 inline void check_embedding(const Tensor& token_ids, const Tensor& weight) {
   check_dim(token_ids, "token_ids", 1);
   check_vector(token_ids, "token_ids", ScalarType::Long, token_ids.size(0));
@@ -339,13 +393,12 @@ inline void check_dequantize(const Tensor& data, int64_t ggml_type, ScalarType d
   check_dtype(data, "data", ScalarType::Byte);
   check_contiguous(data, "data");
   const GgmlType* type = find_ggml_type(ggml_type);
-  STD_TORCH_CHECK(type != nullptr, "ggml_type must be one of ", supported_ggml_types(), ", got ",
-                  ggml_type);
+  STD_TORCH_CHECK(type != nullptr, "ggml_type must be one of ",
+                  list_ggml_types([](const GgmlType&) { return true; }), ", got ", ggml_type);
   STD_TORCH_CHECK(data.size(1) % type->block_bytes == 0, "data must have rows of whole ",
                   type->name, " blocks of ", type->block_bytes, " bytes, got rows of ",
                   data.size(1), " bytes");
-  STD_TORCH_CHECK(dtype == ScalarType::Float || dtype == ScalarType::BFloat16,
-                  "dtype must be Float or BFloat16, got ", torch::headeronly::toString(dtype));
+  check_float_or_bfloat16(dtype);
 }
 
 inline void check_quantize(const Tensor& weight, int64_t ggml_type) {
@@ -354,7 +407,8 @@ inline void check_quantize(const Tensor& weight, int64_t ggml_type) {
   check_contiguous(weight, "weight");
   const GgmlType* type = find_ggml_type(ggml_type);
   STD_TORCH_CHECK(type != nullptr && type->is_quantizable, "ggml_type must be one of ",
-                  supported_ggml_types(/*quantizable_only=*/true), ", got ", ggml_type);
+                  list_ggml_types([](const GgmlType& t) { return t.is_quantizable; }), ", got ",
+                  ggml_type);
   STD_TORCH_CHECK(weight.size(1) % type->block_size == 0, "weight must have rows of whole ",
                   type->name, " blocks of ", type->block_size, " elements, got rows of ",
                   weight.size(1));

@@ -20,6 +20,13 @@ STABLE_TORCH_LIBRARY(pyengine, m) {
   m.def(
       "linear(Tensor x, Tensor packed_weight, Tensor? bias, int num_outputs, bool float32_out) -> "
       "Tensor");
+  m.def("pack_quantized_weight(Tensor blocks, int ggml_type) -> Tensor");
+  m.def(
+      "quantized_linear(Tensor x, Tensor packed_weight, int ggml_type, Tensor? bias, "
+      "int num_outputs, bool float32_out) -> Tensor");
+  m.def(
+      "quantized_embedding(Tensor token_ids, Tensor packed_weight, int ggml_type, int num_rows, "
+      "int row_size, ScalarType dtype) -> Tensor");
   m.def(
       "decoder_create(Tensor cos_sin, Tensor[] norms, int num_heads, int num_kv_heads, "
       "int head_size, int intermediate_size, float scale, int sliding_window, float eps) -> int");

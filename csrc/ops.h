@@ -56,6 +56,22 @@ Tensor pack_linear_weight(const Tensor& weight);
 Tensor linear(const Tensor& x, const Tensor& packed_weight, const std::optional<Tensor>& bias,
               int64_t num_outputs, bool float32_out);
 
+// Rows of ggml blocks of W [N, K], uint8 [N, row_bytes], of a type that linear layers compute with
+// (Q4_0, Q4_1, Q8_0, Q4_K, Q5_K, Q6_K) -> the same numbers in the order in which `quantized_linear`
+// reads them, uint8 [panels, bytes of a panel]; see cpu/quantized_format.h.
+Tensor pack_quantized_weight(const Tensor& blocks, int64_t ggml_type);
+
+// As `linear`, with a weight from pack_quantized_weight. x is rounded, in each row and group of 32
+// inputs, to integers of magnitude 127 at most times a scale; products with the weights' integers
+// are exact.
+Tensor quantized_linear(const Tensor& x, const Tensor& packed_weight, int64_t ggml_type,
+                        const std::optional<Tensor>& bias, int64_t num_outputs, bool float32_out);
+
+// The rows token_ids int64 [T] of a weight [V, K] from pack_quantized_weight -> [T, K] in float32
+// or bfloat16, with the values of `dequantize`.
+Tensor quantized_embedding(const Tensor& token_ids, const Tensor& packed_weight, int64_t ggml_type,
+                           int64_t num_rows, int64_t row_size, torch::headeronly::ScalarType dtype);
+
 // The layers of a Llama-like decoder in one call; see cpu/decoder.h. decoder_create takes what all
 // layers share and their norms [hidden], 2 * layers + 1 of them in the order of use;
 // decoder_add_projection the linear layers in the order of use, each as packed weights whose

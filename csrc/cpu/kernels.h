@@ -7,6 +7,7 @@
 
 #include "../dispatch.h"
 #include "attention_plan.h"
+#include "quantized_format.h"
 
 namespace pyengine {
 
@@ -106,6 +107,30 @@ struct LinearArgs {
   int64_t y_stride;
 };
 
+template <typename T>
+struct QuantizeActivationsArgs {
+  const T* x;            // [rows, num_inputs], rows x_stride apart
+  ActivationGroup* out;  // [rows, num_inputs / kQuantizedGroup]
+  int64_t num_inputs;
+  int64_t x_stride;
+};
+
+// Panels that are worth giving to one thread together, as a tile of few rows takes so many.
+constexpr int64_t kQuantizedPanelGroup = 2;
+
+template <typename T, typename Out>
+struct QuantizedLinearArgs {
+  int64_t ggml_type;         // of a packed format
+  const ActivationGroup* x;  // [num_rows, num_inputs / kQuantizedGroup]
+  const uint8_t* weight;     // [panels, panel_bytes(num_inputs)] of the format
+  const T* bias;             // [num_outputs], or null
+  Out* y;                    // [num_rows, num_outputs], rows y_stride apart
+  int64_t num_rows;
+  int64_t num_inputs;
+  int64_t num_outputs;
+  int64_t y_stride;
+};
+
 // Tokens of a row of logits are looked at in blocks of this size.
 constexpr int64_t kLogitsBlock = 128;
 
@@ -131,6 +156,12 @@ struct TypedKernels {
   void (*silu_and_mul)(const SiluAndMulArgs<T>&, int64_t begin_row, int64_t end_row);
   void (*linear)(const LinearArgs<T, T>&, int64_t begin_panel, int64_t end_panel);
   void (*linear_to_float)(const LinearArgs<T, float>&, int64_t begin_panel, int64_t end_panel);
+  void (*quantize_activations)(const QuantizeActivationsArgs<T>&, int64_t begin_row,
+                               int64_t end_row);
+  void (*quantized_linear)(const QuantizedLinearArgs<T, T>&, int64_t begin_panel,
+                           int64_t end_panel);
+  void (*quantized_linear_to_float)(const QuantizedLinearArgs<T, float>&, int64_t begin_panel,
+                                    int64_t end_panel);
   void (*dequantize)(const DequantizeArgs<T>&, int64_t begin_row, int64_t end_row);
   // Returns whether all elements are finite; the others have no meaning in `out`.
   bool (*quantize)(const QuantizeArgs<T>&, int64_t begin_block, int64_t end_block);
