@@ -35,6 +35,9 @@ class TorchLinear:
         y = F.linear(x, self._weight, self._bias)
         return y.float() if float32_out else y
 
+    def embed(self, token_ids: Tensor) -> Tensor:
+        return F.embedding(token_ids, self._weight)
+
 
 def make_engine(model: str, linear: type, dtype: str) -> tuple[Engine, int]:
     """An engine with linear layers of this class, and the bytes of their weights."""

@@ -264,10 +264,10 @@ inline void check_packed_weight(const Tensor& packed_weight, ScalarType dtype, i
                   "packed_weight must come from pack_linear_weight, in panels of ", panel, " by ",
                   step, ", got shape ", shape_of(packed_weight));
   STD_TORCH_CHECK(packed_weight.size(1) == (num_inputs + step - 1) / step,
-                  "packed_weight must be for the ", num_inputs, " inputs of x, got shape ",
+                  "packed_weight must be for ", num_inputs, " inputs, got shape ",
                   shape_of(packed_weight));
   STD_TORCH_CHECK(packed_weight.size(0) == (num_outputs + panel - 1) / panel,
-                  "packed_weight must be for num_outputs (", num_outputs, "), got shape ",
+                  "packed_weight must be for ", num_outputs, " outputs, got shape ",
                   shape_of(packed_weight));
 }
 
@@ -340,6 +340,15 @@ inline void check_embedding(const Tensor& token_ids, const Tensor& weight) {
   check_dim(weight, "weight", 2);
   check_activation_dtype(weight, "weight");
   check_contiguous(weight, "weight");
+}
+
+inline void check_packed_embedding(const Tensor& token_ids, const Tensor& packed_weight,
+                                   int64_t num_rows, int64_t row_size, int64_t panel,
+                                   int64_t step) {
+  check_dim(token_ids, "token_ids", 1);
+  check_vector(token_ids, "token_ids", ScalarType::Long, token_ids.size(0));
+  check_activation_dtype(packed_weight, "packed_weight");
+  check_packed_weight(packed_weight, packed_weight.scalar_type(), row_size, num_rows, panel, step);
 }
 
 inline void check_gather_logits(const Tensor& hidden, const Tensor& query_start_loc,

@@ -16,6 +16,9 @@ STABLE_TORCH_LIBRARY(pyengine, m) {
       "float soft_cap) -> Tensor");
   m.def("silu_and_mul(Tensor x) -> Tensor");
   m.def("embedding(Tensor token_ids, Tensor weight) -> Tensor");
+  m.def(
+      "packed_embedding(Tensor token_ids, Tensor packed_weight, int num_rows, int row_size) -> "
+      "Tensor");
   m.def("pack_linear_weight(Tensor weight) -> Tensor");
   m.def(
       "linear(Tensor x, Tensor packed_weight, Tensor? bias, int num_outputs, bool float32_out) -> "

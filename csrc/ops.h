@@ -47,6 +47,10 @@ Tensor silu_and_mul(const Tensor& x);
 // The rows token_ids int64 [T] of `weight` [V, N] -> [T, N].
 Tensor embedding(const Tensor& token_ids, const Tensor& weight);
 
+// The same for a weight [V, N] that lies packed for `linear`.
+Tensor packed_embedding(const Tensor& token_ids, const Tensor& packed_weight, int64_t num_rows,
+                        int64_t row_size);
+
 // weight [N, K] float32 or bfloat16 -> the same numbers in the order in which `linear` reads them,
 // [panels, steps, outputs of a panel, inputs of a step]; see cpu/linear_kernel.h.
 Tensor pack_linear_weight(const Tensor& weight);

@@ -149,6 +149,25 @@ def _(token_ids: Tensor, weight: Tensor) -> Tensor:
     return weight.new_empty(token_ids.shape[0], weight.shape[1])
 
 
+def packed_embedding(
+    token_ids: Tensor, packed_weight: Tensor, num_rows: int, row_size: int
+) -> Tensor:
+    """The rows token_ids (int64 [T], in [0, num_rows)) of a weight that lies packed.
+
+    Args:
+        packed_weight: W [num_rows, row_size], through pack_linear_weight.
+
+    Returns:
+        [T, row_size], in the weight's dtype.
+    """
+    return _ops.packed_embedding(token_ids, packed_weight, num_rows, row_size)
+
+
+@torch.library.register_fake("pyengine::packed_embedding")
+def _(token_ids: Tensor, packed_weight: Tensor, num_rows: int, row_size: int) -> Tensor:
+    return packed_weight.new_empty(token_ids.shape[0], row_size)
+
+
 def pack_linear_weight(weight: Tensor) -> Tensor:
     """The numbers of weight [N, K] in the order in which `linear` reads them.
 

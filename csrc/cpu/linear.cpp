@@ -5,6 +5,7 @@
 #include "isa.h"
 #include "parallel.h"
 #include "tensor_data.h"
+#include "weight_memory.h"
 
 #include <torch/csrc/stable/library.h>
 
@@ -22,7 +23,7 @@ Tensor pack_linear_weight(const Tensor& weight) {
     using T = decltype(type);
     constexpr int64_t kStep = kLinearStep<T>;
     const int64_t num_steps = (num_inputs + kStep - 1) / kStep;
-    packed = torch::stable::new_empty(weight, {num_panels, num_steps, kLinearPanel, kStep});
+    packed = new_weight(weight, {num_panels, num_steps, kLinearPanel, kStep});
     const T* from = data<T>(weight);
     T* to = mutable_data<T>(packed);
     parallel_items(num_panels, num_inputs * kLinearPanel, [&](int64_t begin, int64_t end) {

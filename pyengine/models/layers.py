@@ -50,6 +50,12 @@ class Linear:
             x, self.packed_weight, self.bias, self.num_outputs, float32_out=float32_out
         )
 
+    def embed(self, token_ids: Tensor) -> Tensor:
+        """The rows token_ids (int64 [T], in [0, N)) of the weight -> [T, K]."""
+        return ops.packed_embedding(
+            token_ids, self.packed_weight, self.num_outputs, self.num_inputs
+        )
+
 
 @dataclass(frozen=True)
 class RMSNorm:

@@ -1,5 +1,8 @@
 """The Llama family: Llama, Mistral, SmolLM and others of the same architecture."""
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 from torch import Tensor
 
@@ -39,7 +42,7 @@ class LlamaForCausalLM:
         self._cos_sin = rope_table(
             config.head_size, max_model_len, config.rope_theta, config.rope_scaling, divisors
         )
-        self._embedding = weights.read("model.embed_tokens.weight", vocab, hidden)
+        embedding = weights.read("model.embed_tokens.weight", vocab, hidden)
         prefixes = [f"model.layers.{i}" for i in range(config.num_layers)]
         norms = [self._read_norm(weights, f"{prefix}.input_layernorm") for prefix in prefixes]
         norms.append(self._read_norm(weights, "model.norm"))
@@ -52,7 +55,10 @@ class LlamaForCausalLM:
         # A tied head is not always declared, but then its tensor is absent.
         is_tied = config.tie_word_embeddings or "lm_head.weight" not in weights
         self._lm_head = Linear(
-            self._embedding if is_tied else weights.read("lm_head.weight", vocab, hidden)
+            embedding if is_tied else weights.read("lm_head.weight", vocab, hidden)
+        )
+        self._embed: Callable[[Tensor], Tensor] = (
+            self._lm_head.embed if is_tied else partial(ops.embedding, weight=embedding)
         )
 
     def forward(self, token_ids: Tensor, inputs: AttentionInputs, cache: KVCache) -> Tensor:
@@ -64,7 +70,7 @@ class LlamaForCausalLM:
         Returns:
             The hidden states after the last norm [T, hidden].
         """
-        return self.decoder(ops.embedding(token_ids, self._embedding), inputs, cache)
+        return self.decoder(self._embed(token_ids), inputs, cache)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """The logits after rows of hidden states: [R, hidden] -> float32 [R, vocab]."""

@@ -161,7 +161,7 @@ def test_a_decoder_takes_its_own_projections_alone():
     weights = [ops.pack_linear_weight(torch.zeros(128, 64))]
     with pytest.raises(RuntimeError, match="num_outputs must add up to 128"):
         ops.decoder_add_projection(decoder, weights, [100], None)
-    with pytest.raises(RuntimeError, match="packed_weight must be for the 64 inputs"):
+    with pytest.raises(RuntimeError, match="packed_weight must be for 64 inputs"):
         ops.decoder_add_projection(
             decoder, [ops.pack_linear_weight(torch.zeros(128, 63))], [128], None
         )
