@@ -9,7 +9,9 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from functools import partial
 
 from pyengine.config import EngineConfig
 from pyengine.engine.engine import Engine, EngineStats
@@ -33,6 +35,35 @@ class _Stop(Exception):
     """Ends the engine's thread."""
 
 
+class UpdateStream:
+    """The updates of the requests of one call, until they are taken. Lives on the event loop."""
+
+    def __init__(self) -> None:
+        self._updates: list[RequestUpdate] = []
+        self._error: Exception | None = None
+        self._has_news = asyncio.Event()
+
+    def put(self, update: RequestUpdate) -> None:
+        self._updates.append(update)
+        self._has_news.set()
+
+    def fail(self, error: Exception) -> None:
+        """Nothing comes any more, for this reason."""
+        self._error = error
+        self._has_news.set()
+
+    async def take(self) -> list[RequestUpdate]:
+        """Waits until something came; returns all of it. After the last, raises what `fail` was
+        told."""
+        await self._has_news.wait()
+        if self._error is None:
+            self._has_news.clear()
+        elif not self._updates:
+            raise self._error
+        taken, self._updates = self._updates, []
+        return taken
+
+
 class AsyncEngine:
     """Streams of updates for many concurrent requests. Owned by the event loop's thread; the
     engine that it is given belongs to its own thread once `start` was called."""
@@ -40,7 +71,7 @@ class AsyncEngine:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._inbox: queue.SimpleQueue[_Command] = queue.SimpleQueue()
-        self._streams: dict[str, asyncio.Queue[RequestUpdate | Exception]] = {}
+        self._streams: dict[str, UpdateStream] = {}  # by id of an open request
         self._idle = asyncio.Event()
         self._idle.set()
         self._died = asyncio.Event()
@@ -117,40 +148,48 @@ class AsyncEngine:
         )
 
     async def generate(self, request: Request) -> AsyncGenerator[RequestUpdate, None]:
-        """Runs a request; yields what each step added to it. Closing the generator early aborts
-        the request and frees its blocks within a step.
+        """Runs a request; yields what each step added to it. As `generate_all` for one."""
+        async with aclosing(self.generate_all([request])) as batches:
+            async for updates in batches:
+                for update in updates:
+                    yield update
+
+    async def generate_all(
+        self, requests: Sequence[Request]
+    ) -> AsyncGenerator[list[RequestUpdate], None]:
+        """Runs requests; yields all that was added to any of them since the last time: what a step
+        added, or several if the caller was slow. Closing the generator early aborts those that
+        haven't finished and frees their blocks within a step.
 
         Raises:
-            QueueFullError: too many sequences wait.
-            EngineStoppedError: the engine doesn't run, or stops before the request has finished.
-            StepFailedError: the engine died while the request ran.
-            ValueError: a request of this id is still open.
+            QueueFullError: too many sequences wait; none of the requests is run.
+            EngineStoppedError: the engine doesn't run, or stops before the requests have finished.
+            StepFailedError: the engine died while they ran.
+            ValueError: a request of one of the ids is still open.
         """
-        self._admit(request)
-        updates: asyncio.Queue[RequestUpdate | Exception] = asyncio.Queue()
+        self._admit(requests)
         if not self._streams:
             self._last_progress = time.monotonic()
-        self._streams[request.request_id] = updates
+        stream = UpdateStream()
+        for request in requests:
+            self._streams[request.request_id] = stream
+            self._num_submitted += request.params.n
+            self._inbox.put(partial(Engine.add_request, request=request))
         self._idle.clear()
-        self._num_submitted += request.params.n
-        self._inbox.put(lambda engine: engine.add_request(request))
-        is_open = True
+        unfinished = {request.request_id for request in requests}
         try:
-            while is_open:
-                update = await updates.get()
-                if isinstance(update, Exception):
-                    is_open = False
-                    raise update
-                is_open = not update.finished
-                yield update
+            while unfinished:
+                updates = await stream.take()
+                unfinished.difference_update(u.request_id for u in updates if u.finished)
+                yield updates
         finally:
-            if is_open:
-                self.abort(request.request_id)
-            self._close(request.request_id)
+            for request_id in unfinished:
+                self.abort(request_id)
+            self._close(requests)
 
     def abort(self, request_id: str) -> None:
         """Ends a request, wherever it is."""
-        self._inbox.put(lambda engine: engine.abort_request(request_id))
+        self._inbox.put(partial(Engine.abort_request, request_id=request_id))
 
     async def wait_died(self) -> None:
         """Returns once a fault has ended the engine, as `error` then tells."""
@@ -164,9 +203,9 @@ class AsyncEngine:
             await asyncio.wait_for(self._idle.wait(), drain_timeout_s)
         except TimeoutError:
             reason = f"the server stopped before the request finished ({drain_timeout_s:g} s)"
-            for request_id, updates in self._streams.items():
+            for request_id, stream in self._streams.items():
                 self.abort(request_id)
-                updates.put_nowait(EngineStoppedError(reason))
+                stream.fail(EngineStoppedError(reason))
 
         def stop(engine: Engine) -> None:
             raise _Stop
@@ -175,9 +214,11 @@ class AsyncEngine:
         if self._thread.ident is not None:
             await asyncio.to_thread(self._thread.join, _STOP_TIMEOUT_S)
 
-    def _admit(self, request: Request) -> None:
-        if request.request_id in self._streams:
-            raise ValueError(f"request {request.request_id!r} is already open")
+    def _admit(self, requests: Sequence[Request]) -> None:
+        request_ids = [request.request_id for request in requests]
+        for index, request_id in enumerate(request_ids):
+            if request_id in self._streams or request_id in request_ids[:index]:
+                raise ValueError(f"request {request_id!r} is already open")
         if self._error is not None:
             raise EngineStoppedError(f"the engine has died: {self._error!r}")
         if self._is_draining:
@@ -187,14 +228,17 @@ class AsyncEngine:
         num_waiting = stats.num_waiting + self._num_submitted - stats.num_accepted_sequences
         if stats.num_waiting == 0:
             num_waiting -= self.config.max_num_seqs - stats.num_running
-        if num_waiting >= self.config.max_num_waiting:
-            raise QueueFullError(
-                f"{self.config.max_num_waiting} sequences wait already (max_num_waiting): "
-                "try again later"
-            )
+        for request in requests:
+            if num_waiting >= self.config.max_num_waiting:
+                raise QueueFullError(
+                    f"{self.config.max_num_waiting} sequences wait already (max_num_waiting): "
+                    "try again later"
+                )
+            num_waiting += request.params.n
 
-    def _close(self, request_id: str) -> None:
-        del self._streams[request_id]
+    def _close(self, requests: Sequence[Request]) -> None:
+        for request in requests:
+            del self._streams[request.request_id]
         if not self._streams:
             self._idle.set()
 
@@ -227,10 +271,10 @@ class AsyncEngine:
         for update in updates:
             stream = self._streams.get(update.request_id)
             if stream is not None:  # else its client has gone
-                stream.put_nowait(update)
+                stream.put(update)
 
     def _die(self, error: BaseException) -> None:
         self._error = error
         self._died.set()
-        for updates in self._streams.values():
-            updates.put_nowait(StepFailedError(f"the engine has died: {error!r}"))
+        for stream in self._streams.values():
+            stream.fail(StepFailedError(f"the engine has died: {error!r}"))

@@ -42,14 +42,19 @@ class Choice(TypedDict):
     delta: NotRequired[dict[str, str]]
 
 
-class Answer(TypedDict):
-    """An answer, or a chunk of one."""
+class Envelope(TypedDict):
+    """What the chunks of a stream have in common."""
 
     id: str
     object: str
     created: int
     model: str
     system_fingerprint: str  # changes only if the model's numbers can
-    choices: list[Choice]
     usage: NotRequired[Usage | None]
+
+
+class Answer(Envelope):
+    """An answer, or a chunk of one."""
+
+    choices: list[Choice]
     pyengine: NotRequired[PyengineInfo]

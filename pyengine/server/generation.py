@@ -10,7 +10,6 @@ from pyengine.outputs import RequestUpdate, SequenceDelta
 from pyengine.sampling_params import SamplingParams
 from pyengine.server.answers import ChoiceInfo, PyengineInfo, Usage
 from pyengine.server.context import ENGINE, METRICS
-from pyengine.server.merge import merge
 from pyengine.server.prompts import Prompt
 
 
@@ -38,21 +37,22 @@ class Generation:
             )
             for index, prompt in enumerate(prompts)
         ]
+        self._prompt_of = {r.request_id: index for index, r in enumerate(self._requests)}
         self._num_prompt_tokens = sum(len(prompt.token_ids) for prompt in prompts)
         self._num_cached_tokens = [0] * len(prompts)
         self._num_completion_tokens = 0
         self._infos: dict[int, ChoiceInfo] = {}  # of the finished choices
 
     async def steps(self) -> AsyncGenerator[list[tuple[int, SequenceDelta]], None]:
-        """What each step of the engine added, as (choice index, delta). Closing it aborts.
+        """What the engine's steps added since the last time, as (choice index, delta). Closing it
+        aborts.
 
         Raises:
             Exception: the engine refused a request (before the first item), or one failed.
         """
-        streams = [self._engine.generate(request) for request in self._requests]
-        async with aclosing(merge(streams)) as batches:
-            async for batch in batches:
-                yield [item for index, update in batch for item in self._take(index, update)]
+        async with aclosing(self._engine.generate_all(self._requests)) as batches:
+            async for updates in batches:
+                yield [item for update in updates for item in self._take(update)]
 
     @property
     def is_finished(self) -> bool:
@@ -69,7 +69,8 @@ class Generation:
     def info(self) -> PyengineInfo:
         return {"choices": [self._infos[choice] for choice in sorted(self._infos)]}
 
-    def _take(self, prompt: int, update: RequestUpdate) -> list[tuple[int, SequenceDelta]]:
+    def _take(self, update: RequestUpdate) -> list[tuple[int, SequenceDelta]]:
+        prompt = self._prompt_of[update.request_id]
         self._num_cached_tokens[prompt] = update.num_cached_tokens
         items = []
         for delta in update.deltas:

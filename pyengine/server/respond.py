@@ -10,13 +10,13 @@ from aiohttp import web
 
 from pyengine.outputs import CompletionOutput, SequenceDelta
 from pyengine.sampling_params import SamplingParams
-from pyengine.server.answers import Answer, Choice
+from pyengine.server.answers import Answer, Choice, Envelope
 from pyengine.server.context import DRAINING, ENGINE, OPTIONS
 from pyengine.server.errors import ApiError, to_api_error
 from pyengine.server.generation import Generation
 from pyengine.server.prompts import Prompt
 from pyengine.server.protocol import GenerationBody
-from pyengine.server.sse import DONE, EventStream, encode_event
+from pyengine.server.sse import DONE, ChunkEncoder, EventStream, encode_event
 
 
 class Wording(ABC):
@@ -73,20 +73,19 @@ async def respond(
     the handler (see serve.make_runner), which closes the generation."""
     call_id = f"{wording.id_prefix}{uuid.uuid4().hex}"
     generation = Generation(request.app, call_id, prompts, params)
-    envelope: Answer = {
+    envelope: Envelope = {
         "id": call_id,
         "object": wording.chunk_object if body.stream else wording.answer_object,
         "created": int(time.time()),
         "model": check_model(request.app, body.model),
         "system_fingerprint": request.app[ENGINE].fingerprint,
-        "choices": [],
     }
     if body.stream:
         return await _stream(request, generation, wording, envelope, body.include_usage)
     return await _collect(generation, wording, envelope)
 
 
-async def _collect(generation: Generation, wording: Wording, envelope: Answer) -> web.Response:
+async def _collect(generation: Generation, wording: Wording, envelope: Envelope) -> web.Response:
     outputs = [CompletionOutput(index) for index in range(generation.num_choices)]
     async with aclosing(generation.steps()) as steps:
         async for step in steps:
@@ -106,12 +105,13 @@ async def _stream(
     request: web.Request,
     generation: Generation,
     wording: Wording,
-    envelope: Answer,
+    envelope: Envelope,
     include_usage: bool,
 ) -> web.StreamResponse:
     if include_usage:
         envelope = {**envelope, "usage": None}
     events = EventStream(request)
+    chunks = ChunkEncoder(envelope)
     try:
         async with aclosing(generation.steps()) as steps:
             async for step in steps:
@@ -119,14 +119,11 @@ async def _stream(
                 choices += [
                     wording.chunk(index, delta) for index, delta in step if _has_news(delta)
                 ]
-                chunks: list[Answer] = [{**envelope, "choices": [choice]} for choice in choices]
-                if chunks and generation.is_finished:
-                    chunks[-1]["pyengine"] = generation.info()
-                    if include_usage:
-                        chunks.append({**envelope, "usage": generation.usage()})
-                if chunks:
-                    end = [DONE] if generation.is_finished else []
-                    await events.send([encode_event(chunk) for chunk in chunks] + end)
+                end = []
+                if choices and generation.is_finished:
+                    end = _last_events(generation, envelope, choices.pop(), include_usage)
+                if choices or end:
+                    await events.send([*map(chunks.encode, choices), *end])
     except ConnectionResetError:
         pass  # the client is gone, and the generation is closed
     except Exception as error:
@@ -135,6 +132,17 @@ async def _stream(
         # The status is sent already. No [DONE] follows: it stands for success.
         await events.send([encode_event(to_api_error(error, request).body)])
     return events.response
+
+
+def _last_events(
+    generation: Generation, envelope: Envelope, choice: Choice, include_usage: bool
+) -> list[bytes]:
+    """What a stream ends with: its last choice, in a chunk that has more to tell than others."""
+    last: Answer = {**envelope, "choices": [choice], "pyengine": generation.info()}
+    events = [encode_event(last)]
+    if include_usage:
+        events.append(encode_event({**envelope, "choices": [], "usage": generation.usage()}))
+    return [*events, DONE]
 
 
 def _has_news(delta: SequenceDelta) -> bool:

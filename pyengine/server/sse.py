@@ -6,6 +6,8 @@ from typing import Any
 
 from aiohttp import web
 
+from pyengine.server.answers import Choice, Envelope
+
 DONE = b"data: [DONE]\n\n"
 
 _HEADERS = {
@@ -15,9 +17,26 @@ _HEADERS = {
 }
 
 
+_to_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
 def encode_event(data: Mapping[str, Any]) -> bytes:
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-    return b"data: %b\n\n" % text.encode()
+    return b"data: %b\n\n" % _to_json(data).encode()
+
+
+class ChunkEncoder:
+    """Events that have one choice each and all else in common, which is encoded but once.
+
+    Args:
+        envelope: what they have in common.
+    """
+
+    def __init__(self, envelope: Envelope) -> None:
+        self._tail = b"]}\n\n"
+        self._head = encode_event({**envelope, "choices": []}).removesuffix(self._tail)
+
+    def encode(self, choice: Choice) -> bytes:
+        return b"%b%b%b" % (self._head, _to_json(choice).encode(), self._tail)
 
 
 class EventStream:

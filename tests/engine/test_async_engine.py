@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from contextlib import aclosing
 
 import pytest
 
@@ -218,3 +219,74 @@ async def test_an_id_that_is_open_is_refused_and_can_be_used_again_later(make_en
         await collect(engine, "same", prompt_of(5))
     await first
     assert_same(await collect(engine, "same", prompt_of(5)), solo(prompt_of(5)))
+
+
+async def test_requests_of_one_call_come_in_one_stream_and_say_what_each_says_alone(make_engine):
+    engine = make_engine()
+    requests = [engine.new_request(f"r{k}", prompt_of(10, k), GREEDY) for k in range(3)]
+    outputs = {
+        r.request_id: RequestOutput(
+            r.request_id, None, r.prompt_token_ids, [CompletionOutput(0)], r.seed
+        )
+        for r in requests
+    }
+    async for updates in engine.generate_all(requests):
+        for update in updates:
+            outputs[update.request_id].extend(update)
+    for k, request in enumerate(requests):
+        assert_same(outputs[request.request_id], solo(prompt_of(10, k)))
+
+
+async def test_what_a_step_added_to_the_requests_of_a_call_comes_together(make_engine):
+    gate = Gate()
+    engine = make_engine(FaultInjection(before_stage=gate), num_kv_blocks=64)
+    requests = [engine.new_request(f"r{k}", prompt_of(5, k), greedy(8)) for k in range(3)]
+    async with aclosing(engine.generate_all(requests)) as batches:
+        first = asyncio.ensure_future(anext(batches))
+        await gate.let_pass(engine, 1)
+        assert [update.request_id for update in await first] == ["r0", "r1", "r2"]
+        await gate.let_pass(engine, 2)  # nobody takes what they add
+        taken = await anext(batches)
+        assert [update.request_id for update in taken] == ["r0", "r1", "r2"] * 2
+        gate.open()
+
+
+async def test_closing_a_call_aborts_those_of_its_requests_that_have_not_finished(make_engine):
+    engine = make_engine(num_kv_blocks=64)
+    requests = [
+        engine.new_request("short", prompt_of(5), greedy(1)),
+        engine.new_request("long", prompt_of(5, 1), greedy(20)),
+    ]
+    async with aclosing(engine.generate_all(requests)) as batches:
+        async for updates in batches:
+            if any(update.finished for update in updates):
+                break
+    await collect(engine, "next", prompt_of(4), greedy(2))
+    assert engine.stats().num_aborted_requests == 1
+
+
+async def test_a_call_with_one_request_too_many_runs_none_of_its_requests(make_engine):
+    engine = make_engine(max_num_seqs=1, max_num_waiting=2)
+    requests = [engine.new_request(f"r{k}", prompt_of(5, k), greedy(2)) for k in range(4)]
+    with pytest.raises(QueueFullError):
+        await anext(engine.generate_all(requests))
+    same = [engine.new_request("same", prompt_of(5), greedy(2)) for _ in range(2)]
+    with pytest.raises(ValueError, match="already open"):
+        await anext(engine.generate_all(same))
+    await collect(engine, "next", prompt_of(4), greedy(2))
+    assert engine.stats().num_accepted_requests == 1
+
+
+async def test_what_came_before_a_fault_is_handed_out_before_the_error(make_engine):
+    gate = Gate()
+    engine = make_engine(FaultInjection(before_stage=gate))
+    stream = engine.generate(engine.new_request("r", prompt_of(5), greedy(8)))
+    first = asyncio.ensure_future(anext(stream))
+    await gate.let_pass(engine, 1)
+    await first
+    await gate.let_pass(engine, 1)
+    await engine.shutdown(0)
+    gate.open()
+    assert len((await anext(stream)).deltas[0].token_ids) == 1
+    with pytest.raises(EngineStoppedError):
+        await anext(stream)

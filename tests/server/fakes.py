@@ -3,10 +3,11 @@
 import asyncio
 import itertools
 from collections.abc import AsyncGenerator, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from pyengine.config import EngineConfig
 from pyengine.engine import EngineStats, Request
+from pyengine.engine.async_engine import UpdateStream
 from pyengine.engine.output import SequenceOutput
 from pyengine.errors import (
     EngineStoppedError,
@@ -87,7 +88,7 @@ class _Open:
     request: Request
     num_cached_tokens: int
     outputs: dict[int, tuple[SequenceOutput, list[int]]]  # with the tokens still to come
-    updates: asyncio.Queue[RequestUpdate | Exception] = field(default_factory=asyncio.Queue)
+    stream: UpdateStream  # of the call
 
 
 class FakeAsyncEngine:
@@ -158,39 +159,31 @@ class FakeAsyncEngine:
         seed = next(self._seeds) if params.seed is None else params.seed
         return Request(request_id, prompt_token_ids, params, seed, prompt, priority)
 
-    async def generate(self, request: Request) -> AsyncGenerator[RequestUpdate, None]:
+    async def generate_all(
+        self, requests: Sequence[Request]
+    ) -> AsyncGenerator[list[RequestUpdate], None]:
         if self.error is not None or self.is_draining:
             raise EngineStoppedError("the engine has stopped")
-        if self.stats().num_waiting >= self.config.max_num_waiting:
-            raise QueueFullError("too many requests wait: try again later")
-        seen = any(request.prompt_token_ids == r.prompt_token_ids for r in self.requests)
-        params = request.params
-        room = self.max_model_len - len(request.prompt_token_ids) + 1
-        entry = _Open(
-            request,
-            num_cached_tokens=len(request.prompt_token_ids) - 1 if seen else 0,
-            outputs={
-                k: (
-                    SequenceOutput(k, params, self.tokenizer, params.max_tokens or room),
-                    list(self._script(request, k)),
-                )
-                for k in range(params.n)
-            },
-        )
-        self.requests.append(request)
-        self.open[request.request_id] = entry
+        num_open = sum(len(entry.outputs) for entry in self.open.values())
+        num_waiting = num_open - self.config.max_num_seqs
+        for request in requests:
+            if num_waiting >= self.config.max_num_waiting:
+                raise QueueFullError("too many requests wait: try again later")
+            num_waiting += request.params.n
+        stream = UpdateStream()
+        for request in requests:
+            self._open_request(request, stream)
         self._changed()
+        unfinished = {request.request_id for request in requests}
         try:
-            while True:
-                update = await entry.updates.get()
-                if isinstance(update, Exception):
-                    raise update
-                yield update
-                if update.finished:
-                    break
+            while unfinished:
+                updates = await stream.take()
+                unfinished -= {update.request_id for update in updates if update.finished}
+                yield updates
         finally:
-            if self.open.pop(request.request_id, None) is not None:
-                self.aborted.append(request.request_id)
+            for request in requests:
+                if self.open.pop(request.request_id, None) is not None:
+                    self.aborted.append(request.request_id)
             self._changed()
 
     async def wait_died(self) -> None:
@@ -241,7 +234,7 @@ class FakeAsyncEngine:
             finished = not entry.outputs
             if finished:
                 del self.open[entry.request.request_id]
-            entry.updates.put_nowait(
+            entry.stream.put(
                 RequestUpdate(
                     entry.request.request_id, deltas, entry.num_cached_tokens, None, finished
                 )
@@ -269,6 +262,21 @@ class FakeAsyncEngine:
             self._watchers.append((condition, future))
             await asyncio.wait_for(future, 10)
 
+    def _open_request(self, request: Request, stream: UpdateStream) -> None:
+        seen = any(request.prompt_token_ids == r.prompt_token_ids for r in self.requests)
+        params = request.params
+        room = self.max_model_len - len(request.prompt_token_ids) + 1
+        outputs = {
+            k: (
+                SequenceOutput(k, params, self.tokenizer, params.max_tokens or room),
+                list(self._script(request, k)),
+            )
+            for k in range(params.n)
+        }
+        num_cached_tokens = len(request.prompt_token_ids) - 1 if seen else 0
+        self.requests.append(request)
+        self.open[request.request_id] = _Open(request, num_cached_tokens, outputs, stream)
+
     def _advance(self, entry: _Open, index: int) -> SequenceDelta:
         output, tokens = entry.outputs[index]
         token_id = tokens.pop(0) if tokens else EOS
@@ -284,7 +292,7 @@ class FakeAsyncEngine:
     def _end_all(self, error: Exception) -> None:
         for entry in list(self.open.values()):
             del self.open[entry.request.request_id]
-            entry.updates.put_nowait(error)
+            entry.stream.fail(error)
         self._changed()
 
     def _changed(self) -> None:

@@ -96,11 +96,10 @@ async def test_a_client_that_leaves_after_the_last_token_aborts_nothing(server: 
     assert not server.engine.open
 
 
-async def test_one_refused_prompt_ends_the_others_of_its_call(start_server: StartServer) -> None:
+async def test_a_call_whose_last_prompt_is_refused_runs_none(start_server: StartServer) -> None:
     engine = FakeAsyncEngine(held=True, max_num_seqs=1, max_num_waiting=2)
     server = await start_server(engine)
     status, body = await server.post(COMPLETIONS, {"prompt": ["a", "b", "c"], "n": 2})
     assert status == 429
     assert body["error"]["code"] == "queue_full"
-    assert not engine.open
-    assert len(engine.aborted) == 2
+    assert engine.requests == []
