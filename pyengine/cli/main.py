@@ -97,6 +97,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: Sequence[str]) -> int:
+    # PyTorch's own loops run on OpenMP, whose threads would spin for milliseconds after each loop,
+    # on cores that our kernels, the server and its clients want. Read when PyTorch is loaded.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     name = make_parser().parse_args(argv[:1]).command
     # Not subparsers: they can't take a prompt that stands after a flag.
     args = make_command_parser(name).parse_intermixed_args(argv[1:])

@@ -9,6 +9,7 @@ examples:
 """
 
 import argparse
+import gc
 import json
 import logging
 import shlex
@@ -40,6 +41,16 @@ def run(args: argparse.Namespace) -> int:
     config = build(EngineConfig, args)
     options = build(ServerOptions, args)
 
+    # What is made until the server is ready is kept for good. Looking for garbage in these hundred
+    # thousands of objects would only cost time: at the start, and again and again in mid-stream.
+    gc.disable()
+    try:
+        return _serve(config, options)
+    finally:
+        gc.enable()
+
+
+def _serve(config: EngineConfig, options: ServerOptions) -> int:
     from pyengine.engine import AsyncEngine, Engine
     from pyengine.server.serve import run as run_server
 
@@ -53,6 +64,8 @@ def run(args: argparse.Namespace) -> int:
         return AsyncEngine(engine)
 
     def on_ready(url: str) -> None:
+        gc.freeze()
+        gc.enable()
         print(_greeting(url, options.served_model_names[0]), flush=True)
 
     return run_server(load_engine, options, on_ready)

@@ -12,6 +12,7 @@ from pyengine.config import EngineConfig
 from pyengine.engine.faults import FaultInjection
 from pyengine.engine.kv_cache import KVCacheManager
 from pyengine.engine.loading import LoadedModel, choose_num_kv_blocks, load
+from pyengine.engine.memory import return_free_memory
 from pyengine.engine.model_runner import ModelRunner, Observer, StepOutput
 from pyengine.engine.output import SequenceOutput
 from pyengine.engine.scheduler import ScheduledBatch, ScheduledSequence, Scheduler
@@ -110,7 +111,9 @@ class Engine:
             ModelLoadError: its files are missing, broken or unsupported.
             ValueError: the options don't fit the model or the machine.
         """
-        return cls(load(config, show_progress=show_progress), config)
+        loaded = load(config, show_progress=show_progress)
+        return_free_memory()  # loading has made copies of the weights
+        return cls(loaded, config)
 
     def describe(self) -> str:
         """What was chosen, in one line: model, dtype, lengths, memory, kernels."""

@@ -1,5 +1,6 @@
 """How much memory the process may use: the machine's, or less in a container."""
 
+import ctypes
 from pathlib import Path
 
 import psutil
@@ -25,6 +26,14 @@ def available_memory_bytes(cgroup: Path = _CGROUP) -> int:
     machine: int = psutil.virtual_memory().available
     limit = _limit_and_usage(cgroup)
     return machine if limit is None else min(machine, max(0, limit[0] - limit[1]))
+
+
+def return_free_memory() -> None:
+    """Gives back to the system what the C library keeps of the memory that was freed, where it can
+    be told to (glibc)."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def _limit_and_usage(cgroup: Path) -> tuple[int, int] | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import pyengine
-from pyengine.cli import main
+from pyengine.cli import main, pull
 from pyengine.cli.main import COMMANDS
 from pyengine.errors import ModelLoadError, StepFailedError
 from tests.cli.fakes import FakeLLM
@@ -152,3 +152,16 @@ def test_a_reader_of_the_output_that_goes_away_gets_no_traceback() -> None:
     )
     os.close(writer)
     assert (run.returncode, run.stderr) == (1, "")
+
+
+@pytest.mark.parametrize(("given", "expected"), [(None, "passive"), ("active", "active")])
+def test_openmp_threads_sleep_when_idle_unless_the_user_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch, given: str | None, expected: str
+) -> None:
+    seen = []
+    monkeypatch.setenv("OMP_WAIT_POLICY", given or "")
+    if given is None:
+        monkeypatch.delenv("OMP_WAIT_POLICY")
+    monkeypatch.setattr(pull, "run", lambda args: seen.append(os.environ["OMP_WAIT_POLICY"]) or 0)
+    assert main(["pull", "org/name"]) == 0
+    assert seen == [expected]

@@ -1,8 +1,9 @@
 """What `pyengine serve` hands to the server, and what it prints."""
 
+import gc
 import json
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from pyengine.server.options import ServerOptions
 
 
 @pytest.fixture
-def served(monkeypatch: pytest.MonkeyPatch) -> list[ServerOptions]:
+def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[ServerOptions]]:
     """The options of every server that was run; it is ready at once."""
     made: list[ServerOptions] = []
 
@@ -25,12 +26,22 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[ServerOptions]:
         return 0
 
     monkeypatch.setattr(server, "run", run)
-    return made
+    yield made
+    gc.unfreeze()
 
 
 def test_the_model_is_served_under_the_name_it_was_given_by(served: list[ServerOptions]) -> None:
     assert main(["serve", "org/name", "--port", "81"]) == 0
     assert served == [ServerOptions(served_model_names=("org/name",), port=81)]
+
+
+def test_what_the_start_made_is_left_out_of_garbage_collections(
+    served: list[ServerOptions],
+) -> None:
+    made_before = [[]]
+    assert main(["serve", "org/name"]) == 0
+    assert gc.isenabled()
+    assert not any(o is made_before for o in gc.get_objects())
 
 
 def test_the_model_may_have_other_names(served: list[ServerOptions]) -> None:
@@ -58,3 +69,4 @@ def test_a_model_that_is_not_there_ends_with_one_line(
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith("pyengine: error: ")
     assert "missing.gguf" in line
+    assert gc.isenabled()

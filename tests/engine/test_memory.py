@@ -3,7 +3,11 @@
 import psutil
 import pytest
 
-from pyengine.engine.memory import available_memory_bytes, total_memory_bytes
+from pyengine.engine.memory import (
+    available_memory_bytes,
+    return_free_memory,
+    total_memory_bytes,
+)
 
 GIB = 2**30
 
@@ -32,3 +36,16 @@ def test_without_a_limit_the_machine_counts(tmp_path, limit):
         (tmp_path / "memory.current").write_text("0\n")
     assert total_memory_bytes(tmp_path) == psutil.virtual_memory().total
     assert available_memory_bytes(tmp_path) > 0
+
+
+def test_freed_memory_goes_back_to_the_system():
+    """The last piece is kept, so that the others don't lie at the end of the heap, which is given
+    back anyway."""
+    pieces = [b"x" * 60_000 for _ in range(1000)]
+    process = psutil.Process()
+    used = process.memory_info().rss
+    last = pieces.pop()
+    pieces.clear()
+    return_free_memory()
+    assert process.memory_info().rss < used - 30e6
+    assert len(last) == 60_000
