@@ -36,9 +36,12 @@ class RequestTimings:
     stalled_ms: float  # time spent preempted
 
 
-@dataclass(frozen=True)
+# The two that a step makes for every stream aren't frozen: that takes three times as long.
+
+
+@dataclass(slots=True)
 class SequenceDelta:
-    """What one step added to one sequence of a request."""
+    """What one step added to one sequence of a request. Not to be changed."""
 
     index: int  # which of the request's n sequences
     text: str  # may be empty: held back by a stop string or an unfinished character
@@ -50,9 +53,9 @@ class SequenceDelta:
     error: Exception | None = None  # with finish_reason "error"
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class RequestUpdate:
-    """What one step added to a request."""
+    """What one step added to a request. Not to be changed."""
 
     request_id: str
     deltas: list[SequenceDelta]

@@ -289,7 +289,8 @@ class Engine:
             sequence.max_computed_tokens, sequence.num_computed_tokens
         )
         self._kv_cache.register(sequence)
-        sequence.output.extend_prompt_logprobs(output.prompt_logprobs)
+        if output.prompt_logprobs:
+            sequence.output.extend_prompt_logprobs(output.prompt_logprobs)
         if output.token_id is None:
             return
         sequence.clock.on_token(now_ns)

@@ -61,10 +61,12 @@ class StopStringMatcher:
         """
         if self.matched is not None:
             return ""
+        if not self._searches:
+            return text
         pending = self._held + text
         ends = [(end, search) for search in self._searches if (end := search.push(text)) > 0]
         if not ends:
-            num_held = max((search.num_matched for search in self._searches), default=0)
+            num_held = max(search.num_matched for search in self._searches)
             self._held = pending[len(pending) - num_held :]
             return pending[: len(pending) - num_held]
         end, search = min(ends, key=lambda found: (found[0], -len(found[1].pattern)))
