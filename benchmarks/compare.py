@@ -15,6 +15,7 @@ import dataclasses
 import json
 import os
 import platform
+import signal
 import sys
 import tempfile
 import time
@@ -72,7 +73,11 @@ class Comparison:
         self._texts: dict[str, list[str]] = {}  # of each server's "roomy" run in this round
 
     async def run(self, num_rounds: int) -> None:
-        """All rounds. A server that doesn't start or dies is reported and left out from then on."""
+        """All rounds. A server that doesn't start or dies is reported and left out from then on.
+        No server outlives the call, nor a SIGTERM or Ctrl-C meanwhile."""
+        task = asyncio.current_task()
+        assert task is not None
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
         try:
             for round_number in range(num_rounds):
                 for load in ["start", *self._loads_of_round()]:
