@@ -1,6 +1,7 @@
 """What exactness costs: the engine with its own linear layers, and with PyTorch's (oneDNN).
 
-Both run the same requests in one process, in turn (A B A B), and the medians are compared:
+Both run the same requests in one process, in turn (A B A B), layer by layer, and the medians are
+compared:
 
     python benchmarks/bench_linear.py smollm2-135m-instruct
 
@@ -22,6 +23,7 @@ from pyengine.config import EngineConfig
 from pyengine.engine import Engine
 from pyengine.engine.loading import load
 from pyengine.models import layers, llama
+from pyengine.models.decoder import FusedDecoder
 from pyengine.sampling_params import SamplingParams
 
 
@@ -50,9 +52,11 @@ def make_engine(model: str, linear: type, dtype: str) -> tuple[Engine, int]:
             super().__init__(weight, bias)
 
     llama.Linear = Counting
+    llama.FusedDecoder = lambda layerwise: layerwise
     config = EngineConfig(model=model, dtype=dtype, num_kv_blocks=2048, enable_prefix_caching=False)
     engine = Engine(load(config), config)
     llama.Linear = layers.Linear
+    llama.FusedDecoder = FusedDecoder
     return engine, num_bytes
 
 
