@@ -1,6 +1,6 @@
 """What a number format costs in quality: perplexity on a text, and agreement with a better format.
 
-    python benchmarks/perplexity.py MODEL --text FILE [--dtype ...] [--quantization ...]
+    python -m benchmarks.perplexity MODEL --text FILE [--dtype ...] [--quantization ...]
 
 The perplexity is that of llama.cpp's llama-perplexity on the same text and context: the text is cut
 into windows of `--context` tokens, the rest is left out; each window is a prompt of its own, its
