@@ -93,7 +93,7 @@ def test_bad_arguments_are_named():
             r"panels of 32 by 1, got shape \[4, 8, 16, 1\]",
         ),
         ((x, packed, bias, 65), "packed_weight must be for 65 outputs"),
-        ((x, packed, bias[:39], 40), r"bias must have num_outputs \(40\) elements"),
+        ((x, packed, bias[:39], 40), "bias must have 40 elements"),
         ((x, packed, bias.bfloat16(), 40), "bias must be Float, got BFloat16"),
     ]:
         with pytest.raises(RuntimeError, match=message):
