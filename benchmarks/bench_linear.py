@@ -3,7 +3,7 @@
 Both run the same requests in one process, in turn (A B A B), layer by layer, and the medians are
 compared:
 
-    python benchmarks/bench_linear.py smollm2-135m-instruct
+    python -m benchmarks.bench_linear smollm2-135m-instruct
 
 Our layers compute a row the same way whatever is beside it; PyTorch's choose their blocking by
 shape, so with them answers depend on the batch. Also reported: the share of the machine's read

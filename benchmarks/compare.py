@@ -43,6 +43,8 @@ LOAD_TIMEOUT_S = 300.0
 # A server that takes longer to start is started once, not in every round.
 LONGEST_REPEATED_START_S = 15.0
 
+# Loads that aren't measured have prompts too, and count their seeds from here.
+FIRST_UNMEASURED_SEED = 10**6
 WARM_UP = Load(num_requests=16, concurrency=16, input_len=128, output_len=8)
 FIRST_TOKEN = Load(num_requests=1, concurrency=1, input_len=32, output_len=1)
 WAKE_UP = Load(num_requests=1, concurrency=1, input_len=32, output_len=8)
@@ -63,7 +65,7 @@ class Comparison:
         self.measurements: list[Measurement] = []
         self._loads = loads
         self._seed = seed
-        self._num_seeds = 0  # seeds of loads that aren't measured
+        self._num_unmeasured = 0
         self._servers = [Server(spec, folder / f"{spec.name}.log") for spec in specs]
         self._small_servers = {
             spec.name: Server(spec, folder / f"{spec.name}-small.log", small_pool=True)
@@ -157,8 +159,9 @@ class Comparison:
 
     def _unmeasured(self, load: Load) -> Load:
         """The load with prompts that no other has."""
-        self._num_seeds += 1
-        return dataclasses.replace(load, seed=self._seed - self._num_seeds)
+        self._num_unmeasured += 1
+        seed = self._seed + FIRST_UNMEASURED_SEED + self._num_unmeasured
+        return dataclasses.replace(load, seed=seed)
 
     def _add(self, measurement: Measurement) -> None:
         self.measurements.append(measurement)

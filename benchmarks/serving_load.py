@@ -131,7 +131,8 @@ async def run_load(
         model: the name to ask for; None asks the server for its first.
         timeout_s: of one request.
     """
-    connector = aiohttp.TCPConnector(limit=0)
+    # A connection for each request: a server may close one that it has answered on at any time.
+    connector = aiohttp.TCPConnector(limit=0, force_close=True)
     timeout = aiohttp.ClientTimeout(total=timeout_s)
     async with aiohttp.ClientSession(url, connector=connector, timeout=timeout) as session:
         if model is None:

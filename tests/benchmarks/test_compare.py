@@ -8,8 +8,8 @@ import pytest
 from benchmarks import compare
 from benchmarks.compare import Comparison, choose, parse_args, tables
 from benchmarks.comparison_tables import figures_table, pressure_table, ratio_table
-from benchmarks.servers import ServerSpec
-from benchmarks.serving_load import Exchange, summarize
+from benchmarks.servers import Server, ServerSpec
+from benchmarks.serving_load import Exchange, Load, summarize
 from tests.benchmarks.fakes import BROKEN, HTTP, WORKER
 
 
@@ -30,6 +30,24 @@ async def test_every_round_runs_each_load_on_each_server_in_turn(tmp_path: Path)
     assert order == started + rounds
     reports = [m["report"] for m in measurements if m["load"] == "stream"]
     assert [report["num_output_tokens"] for report in reports] == [256] * 4
+
+
+async def test_no_load_finds_its_prompts_in_a_prefix_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seeds below 0 once made the warm-up's prompts those of a measured load: Python's generator
+    takes a seed's absolute value."""
+    sent: list[list[int]] = []
+
+    async def run(server: Server, load: Load) -> list[Exchange]:
+        sent.extend(load.prompts())
+        return await send(server, load)
+
+    send = Server.run
+    monkeypatch.setattr(Server, "run", run)
+    await _compare([WORKER], ["stream", "prefill", "batch16"], tmp_path, 2)
+    starts = [tuple(prompt[:16]) for prompt in sent]
+    assert len(set(starts)) == len(starts)
 
 
 async def test_a_start_is_measured_in_every_round_if_it_is_quick(
