@@ -1,11 +1,20 @@
 """Types of the compiled module; its docstrings are in csrc/core/module.cpp."""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
+
+from numpy.typing import NDArray
 
 ROOT_CHAIN_ID: Final = 0
 
 class NoFreeBlocksError(RuntimeError): ...
+
+def flatten_rows(
+    token_ids: list[list[int]],
+    first_positions: list[int],
+    block_tables: list[list[int]],
+    block_size: int,
+) -> tuple[NDArray[Any], ...]: ...
 
 class PrefixMatch:
     @property

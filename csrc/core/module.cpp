@@ -1,9 +1,10 @@
-// pyengine._core: the block allocator for Python. Signatures with types are in pyengine/_core.pyi.
+// pyengine._core: the block allocator and the flattening of a step's rows, for Python. Signatures with types are in pyengine/_core.pyi.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
 #include <cstdint>
 
+#include "batch_inputs.h"
 #include "block_allocator.h"
 #include "python_ints.h"
 
@@ -102,10 +103,19 @@ void bind_block_allocator(py::module_& m) {
 }  // namespace pyengine
 
 PYBIND11_MODULE(_core, m) {
-  m.doc() = "pyengine's block allocator.";
+  m.doc() = "pyengine's block allocator, and the flattening of a step's rows.";
   m.attr("ROOT_CHAIN_ID") = pyengine::kRootChainId;
   py::register_exception<pyengine::NoFreeBlocksError>(m, "NoFreeBlocksError", PyExc_RuntimeError)
       .doc() = "Fewer blocks are free than were asked for.";
+  m.def("flatten_rows", &pyengine::flatten_rows, py::arg("token_ids"), py::arg("first_positions"),
+        py::arg("block_tables"), py::arg("block_size"),
+        "Lays the rows of a step one after another: S rows of T tokens in all.\n\n"
+        "Row s feeds token_ids[s] at positions from first_positions[s] on; its blocks are\n"
+        "block_tables[s].\n\n"
+        "Returns token_ids int64 [T], positions int64 [T], slot_mapping int64 [T], block_tables\n"
+        "int32 [S, longest] filled up with 0, query_start_loc int32 [S + 1], seq_lens int32 [S].\n"
+        "\n"
+        "Raises ValueError when a block table is too short for its tokens.");
   pyengine::bind_prefix_match(m);
   pyengine::bind_block_allocator(m);
 }

@@ -1,5 +1,6 @@
 """From the plan of a step to the tensors of a step."""
 
+import itertools
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 
@@ -7,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pyengine._loader import load_core
 from pyengine.engine.scheduler import ScheduledBatch, ScheduledSequence
 from pyengine.models.layers import AttentionInputs
 from pyengine.sampling.sampler import PenaltyInputs, SamplingInputs
@@ -28,41 +30,33 @@ class InputBatch:
 def build_input_batch(batch: ScheduledBatch, block_size: int) -> InputBatch:
     """Flattens the plan."""
     rows = batch.rows
-    lengths = [row.num_tokens for row in rows]
-    ends = [row.first_position + row.num_tokens for row in rows]
-    query_start_loc = np.zeros(len(rows) + 1, dtype=np.int32)
-    np.cumsum(lengths, out=query_start_loc[1:])
-    token_ids = [
-        token
-        for row, end in zip(rows, ends, strict=True)
-        for token in row.sequence.token_ids[row.first_position : end]
-    ]
-    positions = np.concatenate(
-        [np.arange(row.first_position, end) for row, end in zip(rows, ends, strict=True)]
+    token_ids, positions, slot_mapping, block_tables, query_start_loc, seq_lens = map(
+        torch.from_numpy,
+        load_core().flatten_rows(
+            [
+                row.sequence.token_ids[row.first_position : row.first_position + row.num_tokens]
+                for row in rows
+            ],
+            [row.first_position for row in rows],
+            [row.sequence.block_table for row in rows],
+            block_size,
+        ),
     )
-    block_tables = np.zeros(
-        (len(rows), max(len(row.sequence.block_table) for row in rows)), dtype=np.int32
-    )
-    for i, row in enumerate(rows):
-        block_tables[i, : len(row.sequence.block_table)] = row.sequence.block_table
-    blocks = block_tables[np.repeat(np.arange(len(rows)), lengths), positions // block_size]
     num_logits = [_num_logits(row) for row in rows]
-    logits_ends = np.cumsum(num_logits)
+    logits_ends = itertools.accumulate(num_logits)
     sampled = [row for row in rows if row.is_sampled]
     return InputBatch(
-        token_ids=torch.tensor(token_ids),
+        token_ids=token_ids,
         attention=AttentionInputs(
-            positions=torch.from_numpy(positions),
-            slot_mapping=torch.from_numpy(
-                blocks.astype(np.int64) * block_size + positions % block_size
-            ),
-            block_tables=torch.from_numpy(block_tables),
-            query_start_loc=torch.from_numpy(query_start_loc),
-            seq_lens=torch.tensor(ends, dtype=torch.int32),
+            positions=positions,
+            slot_mapping=slot_mapping,
+            block_tables=block_tables,
+            query_start_loc=query_start_loc,
+            seq_lens=seq_lens,
         ),
         num_logits=num_logits,
         sampled_rows=[
-            int(end) - 1 for row, end in zip(rows, logits_ends, strict=True) if row.is_sampled
+            end - 1 for row, end in zip(rows, logits_ends, strict=True) if row.is_sampled
         ],
         sampling=_sampling_inputs(sampled),
     )
