@@ -11,12 +11,15 @@
 //
 // N and K are padded with zeros to whole panels and pairs.
 
-// Rows of x that one tile takes: as many accumulators as the registers hold.
+// Rows of x that one tile takes: as many as leave registers for what is beside the accumulators.
 #if defined(PYENGINE_VEC_AVX512)
+template <typename T>
 constexpr int kLinearRows = 12;
 #elif defined(PYENGINE_VEC_AVX2)
-constexpr int kLinearRows = 3;
+template <typename T>
+constexpr int kLinearRows = sizeof(T) == 2 ? 2 : 3;  // bfloat16 is widened on the way
 #else
+template <typename T>
 constexpr int kLinearRows = 2;
 #endif
 // How far ahead of its use a panel's data is asked for, in bytes: the processor itself looks no
@@ -45,15 +48,24 @@ inline Vec broadcast_step(const bfloat16* x) {
   std::memcpy(&pair, x, sizeof pair);
   return {_mm256_castsi256_ps(_mm256_set1_epi32(pair))};
 }
-inline Vec low_halves(__m256i pairs) { return {_mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16))}; }
-inline Vec high_halves(__m256i pairs) {
-  return {_mm256_castsi256_ps(_mm256_and_si256(pairs, _mm256_set1_epi32(-65536)))};
+
+// The bfloat16 with the lower index of each pair, or with the higher, as floats.
+template <int kHalf>
+Vec half_of(__m256i pairs) {
+  return {_mm256_castsi256_ps(kHalf == 0 ? _mm256_slli_epi32(pairs, 16)
+                                         : _mm256_and_si256(pairs, _mm256_set1_epi32(-65536)))};
 }
-inline Vec multiply_add_step(Vec x, const bfloat16* w, Vec acc) {
-  const __m256i x_pairs = _mm256_castps_si256(x.v);
-  const __m256i w_pairs = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(w));
-  acc = fma(low_halves(x_pairs), low_halves(w_pairs), acc);
-  return fma(high_halves(x_pairs), high_halves(w_pairs), acc);
+
+// One half of a step of a tile: a weight is widened once for all rows, an input once for all weights.
+template <int kHalf, int kRows, int kVecs, typename InputsOf, typename WeightsOf>
+void add_half(Vec (&acc)[kRows][kVecs], const InputsOf& inputs_of, const WeightsOf& weights_of) {
+  Vec xs[kRows];
+  for (int r = 0; r < kRows; ++r) xs[r] = half_of<kHalf>(_mm256_castps_si256(inputs_of(r).v));
+  for (int v = 0; v < kVecs; ++v) {
+    const auto* pairs = reinterpret_cast<const __m256i*>(weights_of(v));
+    const Vec weights = half_of<kHalf>(_mm256_loadu_si256(pairs));
+    for (int r = 0; r < kRows; ++r) acc[r][v] = fma(xs[r], weights, acc[r][v]);
+  }
 }
 #else
 inline Vec broadcast_step(const bfloat16* x) {
@@ -79,10 +91,23 @@ void linear_tile(const LinearArgs<T, Out>& args, int64_t row, int64_t panel) {
   for (int r = 0; r < kRows; ++r) {
     for (int v = 0; v < kVecs; ++v) acc[r][v] = broadcast(0.0f);
   }
-  const auto add_step = [&](int r, Vec xs) {
-    for (int v = 0; v < kVecs; ++v) {
-      const T* weights = w + v / kPanelVecs * panel_size + v % kPanelVecs * kVecSize * kStep;
-      acc[r][v] = multiply_add_step(xs, weights, acc[r][v]);
+  const auto weights_of = [&](int v) {
+    return w + v / kPanelVecs * panel_size + v % kPanelVecs * kVecSize * kStep;
+  };
+  const auto add_step = [&](const auto& inputs_of) {
+#if defined(PYENGINE_VEC_AVX2)
+    if constexpr (kStep == 2) {
+      add_half<0>(acc, inputs_of, weights_of);
+      add_half<1>(acc, inputs_of, weights_of);
+    } else
+#endif
+    {
+      for (int r = 0; r < kRows; ++r) {
+        const Vec inputs = inputs_of(r);
+        for (int v = 0; v < kVecs; ++v) {
+          acc[r][v] = multiply_add_step(inputs, weights_of(v), acc[r][v]);
+        }
+      }
     }
   };
   const T* x = args.x + row * args.x_stride;
@@ -95,15 +120,13 @@ void linear_tile(const LinearArgs<T, Out>& args, int64_t row, int64_t panel) {
         __builtin_prefetch(ahead + 64, 0, 2);
       }
     }
-    for (int r = 0; r < kRows; ++r) {
-      add_step(r, broadcast_step(x + r * args.x_stride + step * kStep));
-    }
+    add_step([&](int r) { return broadcast_step(x + r * args.x_stride + step * kStep); });
   }
   if (num_whole_steps < num_steps) {  // an odd K: the last pair is half
-    for (int r = 0; r < kRows; ++r) {
+    add_step([&](int r) {
       const T last[kStep] = {x[r * args.x_stride + args.num_inputs - 1]};
-      add_step(r, broadcast_step(last));
-    }
+      return broadcast_step(last);
+    });
   }
   const int64_t first = panel * kLinearPanel;
   for (int r = 0; r < kRows; ++r) {
@@ -129,7 +152,7 @@ void linear_tile(const LinearArgs<T, Out>& args, int64_t row, int64_t panel) {
 // streams a core reads faster than one.
 template <int kRows, typename T, typename Out>
 void linear_panels(const LinearArgs<T, Out>& args, int64_t row, int64_t begin, int64_t end) {
-  constexpr int kPanels = std::clamp<int>(kLinearRows / kRows, 1, kLinearPanelGroup);
+  constexpr int kPanels = std::clamp<int>(kLinearRows<T> / kRows, 1, kLinearPanelGroup);
   int64_t panel = begin;
   for (; panel + kPanels <= end; panel += kPanels) linear_tile<kRows, kPanels>(args, row, panel);
   for (; panel < end; ++panel) linear_tile<kRows, 1>(args, row, panel);
@@ -152,13 +175,13 @@ void linear_rows(const LinearArgs<T, Out>& args, int64_t row, int64_t num_rows, 
 // they are of about equal size, since a small one would wait for memory as long as a large one.
 template <typename T, typename Out>
 void linear(const LinearArgs<T, Out>& args, int64_t begin, int64_t end) {
-  const int64_t num_tiles = (args.num_rows + kLinearRows - 1) / kLinearRows;
+  const int64_t num_tiles = (args.num_rows + kLinearRows<T> - 1) / kLinearRows<T>;
   const int64_t num_panels = num_tiles > 1 ? 1 : end - begin;
   for (int64_t panel = begin; panel < end; panel += num_panels) {
     int64_t row = 0;
     for (int64_t tile = 1; tile <= num_tiles; ++tile) {
       const int64_t end_row = args.num_rows * tile / num_tiles;
-      linear_rows<kLinearRows>(args, row, end_row - row, panel, panel + num_panels);
+      linear_rows<kLinearRows<T>>(args, row, end_row - row, panel, panel + num_panels);
       row = end_row;
     }
   }

@@ -3,6 +3,7 @@
 #include "ggml_blocks.h"
 #include "parallel.h"
 #include "tensor_data.h"
+#include "weight_memory.h"
 
 #include <torch/csrc/stable/library.h>
 
@@ -79,7 +80,7 @@ Tensor pack_quantized_weight(const Tensor& blocks, int64_t ggml_type) {
   const int64_t num_blocks = row_bytes / type.block_bytes;
   const int64_t num_panels = num_packed_panels(num_outputs);
   const int64_t panel_bytes = packed_panel_bytes(ggml_type, num_blocks * type.block_size);
-  Tensor packed = torch::stable::new_empty(blocks, {num_panels, panel_bytes});
+  Tensor packed = new_weight(blocks, {num_panels, panel_bytes});
   const uint8_t* from = data<uint8_t>(blocks);
   uint8_t* to = mutable_data<uint8_t>(packed);
   dispatch_packed_format(ggml_type, [&](auto format) {
