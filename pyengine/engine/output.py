@@ -45,6 +45,11 @@ class SequenceOutput:
         """The tokens that end the sequence, which `min_tokens` keeps from being sampled."""
         return self._eos_token_ids | self._stop_token_ids
 
+    @property
+    def num_tokens_left(self) -> int:
+        """How many tokens the sequence may still get, unless it ends before."""
+        return self._max_tokens - self._num_tokens
+
     def append(self, token_id: int, logprobs: TokenLogprobs | None) -> None:
         """Takes a generated token; sets `finish_reason` if it is the last."""
         self._num_tokens += 1

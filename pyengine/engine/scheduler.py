@@ -5,7 +5,11 @@ from dataclasses import dataclass, field
 
 from pyengine.engine.faults import FaultInjection
 from pyengine.engine.kv_cache import KVCacheManager
+from pyengine.engine.lookahead import Growth, peak_growth
 from pyengine.engine.sequence import Sequence, SequenceStatus
+
+# How far ahead admission looks at most, in steps; see Scheduler._num_spare_blocks.
+_MAX_LOOKAHEAD = 128
 
 
 @dataclass(frozen=True)
@@ -145,8 +149,9 @@ class Scheduler:
         budget = self._max_num_batched_tokens - batch.num_tokens
         while self.waiting and budget > 0 and len(self.running) < self._max_num_seqs:
             sequence = self.waiting[0]
-            # A block to spare for each running sequence, or the newcomer would soon be preempted.
-            if not self._kv_cache.admit(sequence, num_spare_blocks=len(self.running)):
+            if not self._kv_cache.admit(
+                sequence, num_spare_blocks=self._num_spare_blocks(sequence)
+            ):
                 break
             del self.waiting[0]
             if sequence.status is SequenceStatus.PREEMPTED:
@@ -161,6 +166,25 @@ class Scheduler:
             share = min(sequence.num_uncomputed_tokens, budget)
             self._feed(sequence, share, batch)
             budget -= share
+
+    def _num_spare_blocks(self, newcomer: Sequence) -> int:
+        """How many blocks must be left after the newcomer got those for its tokens so far.
+
+        It would be the one to lose them, and all that it was fed would be fed again. So it waits
+        until it can be expected to run for half as many steps as it has tokens. Further ahead less
+        is certain: others may end before their max_tokens.
+        """
+        if not self.running:
+            return 0
+        size = self._kv_cache.block_size
+        num_steps = max(size, min(newcomer.num_tokens // 2, _MAX_LOOKAHEAD))
+        growths = [
+            Growth(
+                s.num_tokens, self._kv_cache.num_blocks_for(s.num_tokens), s.output.num_tokens_left
+            )
+            for s in [*self.running, newcomer]
+        ]
+        return max(0, peak_growth(growths, num_steps, size))
 
     def _feed(self, sequence: Sequence, num_tokens: int, batch: ScheduledBatch) -> None:
         if num_tokens == 0:

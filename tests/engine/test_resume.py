@@ -129,14 +129,16 @@ def test_four_requests_in_a_pool_for_one_and_a_half_finish_without_thrashing():
 def test_a_seeded_request_preempted_in_mid_prefill_draws_the_same_tokens():
     params = SamplingParams(temperature=1, seed=7, max_tokens=10)
     older, younger = prompt_of(15, seed=1), prompt_of(20, seed=2)
-    harness = Harness(max_num_batched_tokens=4, num_kv_blocks=10)
+    harness = Harness(
+        FaultInjection(preempt_at_steps=frozenset({7})), max_num_batched_tokens=4, num_kv_blocks=20
+    )
     harness.add(older, greedy(20))
-    while harness.sequences["r0"][0].num_output_tokens < 1:
-        harness.step()
     harness.add(younger, params)
     [victim] = harness.sequences["r1"]
-    while victim.status is not SequenceStatus.PREEMPTED:
+    for _ in range(8):
         harness.step()
+    assert harness.batches[7].preempted_sequence_ids == [victim.sequence_id]
+    assert 0 < victim.max_computed_tokens < 20
     assert victim.num_output_tokens == 0
     harness.run()
     assert_same(harness.outputs["r0"], solo(older, greedy(20)))
