@@ -20,6 +20,8 @@ class EngineConfig:
         max_model_len: the longest sequence, prompt and output, in tokens; None takes the model's.
         max_num_seqs: the most sequences in one step.
         max_num_batched_tokens: the most tokens fed in one step; longer prompts go in chunks.
+        target_itl_ms: how long a step may take that feeds prompts while streams run: prompts go in
+            chunks that keep to it, since each stream gets a token per step.
         block_size: tokens per block of the KV cache.
         num_kv_blocks: blocks in the KV cache; None sizes it from `kv_cache_bytes`.
         kv_cache_bytes: memory for the KV cache; None takes a quarter of what is free, at most
@@ -35,6 +37,7 @@ class EngineConfig:
     max_model_len: int | None = None
     max_num_seqs: int = 64
     max_num_batched_tokens: int = 512
+    target_itl_ms: float = 40.0
     block_size: int = 16
     num_kv_blocks: int | None = None
     kv_cache_bytes: int | None = None
@@ -59,6 +62,8 @@ class EngineConfig:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
+        if not self.target_itl_ms > 0:
+            raise ValueError(f"target_itl_ms must be more than 0, got {self.target_itl_ms}")
         if self.num_threads is not None and self.num_threads > MAX_NUM_THREADS:
             raise ValueError(
                 f"num_threads must be at most {MAX_NUM_THREADS}, got {self.num_threads}"

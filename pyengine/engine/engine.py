@@ -15,6 +15,7 @@ from pyengine.engine.loading import LoadedModel, choose_num_kv_blocks, load
 from pyengine.engine.memory import return_free_memory
 from pyengine.engine.model_runner import ModelRunner, Observer, StepOutput
 from pyengine.engine.output import SequenceOutput
+from pyengine.engine.pacing import PrefillPacer
 from pyengine.engine.scheduler import ScheduledBatch, ScheduledSequence, Scheduler
 from pyengine.engine.sequence import Request, Sequence
 from pyengine.errors import InvalidRequestError, StepFailedError
@@ -78,10 +79,12 @@ class Engine:
             enable_prefix_caching=config.enable_prefix_caching,
             faults=faults,
         )
+        self._pacer = PrefillPacer(config.target_itl_ms, config.max_num_batched_tokens)
         self._scheduler = Scheduler(
             self._kv_cache,
             max_num_seqs=config.max_num_seqs,
             max_num_batched_tokens=config.max_num_batched_tokens,
+            pacer=self._pacer,
             faults=faults,
         )
         shape = loaded.config
@@ -180,7 +183,8 @@ class Engine:
         A failure while computing ends the requests of the batch with a StepFailedError, and those
         alone. What else goes wrong is a fault of the engine, and is raised.
         """
-        batch = self._scheduler.schedule(time.monotonic_ns())
+        start_ns = time.monotonic_ns()
+        batch = self._scheduler.schedule(start_ns)
         if not batch.rows:
             return []
         try:
@@ -188,7 +192,11 @@ class Engine:
         except Exception as error:
             logger.exception("step %d failed", batch.step)
             return self._fail(batch.rows, batch, error)
-        return self._finish(batch, outputs)
+        updates = self._finish(batch, outputs)
+        num_prompt_tokens = batch.num_tokens - batch.num_decodes
+        step_ms = (time.monotonic_ns() - start_ns) / 1e6
+        self._pacer.observe(batch.num_decodes, num_prompt_tokens, step_ms)
+        return updates
 
     def stats(self) -> EngineStats:
         scheduler = self._scheduler

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pyengine.engine.faults import FaultInjection
 from pyengine.engine.kv_cache import KVCacheManager
 from pyengine.engine.lookahead import Growth, peak_growth
+from pyengine.engine.pacing import PrefillPacer
 from pyengine.engine.sequence import Sequence, SequenceStatus
 
 # How far ahead admission looks at most, in steps; see Scheduler._num_spare_blocks.
@@ -36,6 +37,10 @@ class ScheduledBatch:
     def num_tokens(self) -> int:
         return sum(row.num_tokens for row in self.rows)
 
+    @property
+    def num_decodes(self) -> int:
+        return sum(row.num_tokens == 1 for row in self.rows)
+
 
 def split_budget(needs: list[int], budget: int) -> list[int]:
     """Shares a token budget out to sequences that need so many tokens each, first come first
@@ -59,6 +64,7 @@ class Scheduler:
         max_num_seqs: the most sequences that run at once. No more than the token budget can run,
             so that each gets at least one token a step.
         max_num_batched_tokens: the token budget of a step.
+        pacer: bounds how many of them are of prompts while streams run.
         faults: preemptions to force, for tests.
     """
 
@@ -68,6 +74,7 @@ class Scheduler:
         *,
         max_num_seqs: int,
         max_num_batched_tokens: int,
+        pacer: PrefillPacer,
         faults: FaultInjection | None = None,
     ) -> None:
         self.waiting: list[Sequence] = []
@@ -81,6 +88,7 @@ class Scheduler:
         self._kv_cache = kv_cache
         self._max_num_seqs = min(max_num_seqs, max_num_batched_tokens)
         self._max_num_batched_tokens = max_num_batched_tokens
+        self._pacer = pacer
         self._faults = faults or FaultInjection()
 
     @property
@@ -94,23 +102,27 @@ class Scheduler:
     def schedule(self, now_ns: int) -> ScheduledBatch:
         """Plans a step and gives it the blocks that it needs.
 
-        Running sequences go first, decodes before prefill chunks, so that a long prompt delays no
-        stream; what is left of the budget admits waiting ones, in order. The plan may be empty,
-        if an allocation was made to fail.
+        Running sequences go first, decodes before prefill chunks, so that a long prompt stops no
+        stream; what is left of the budget admits waiting ones, in order. While streams run, the
+        pacer bounds what is fed of prompts. The plan may be empty, if an allocation was made to
+        fail.
         """
         batch = ScheduledBatch(step=self.num_steps)
         self.num_steps += 1
         if batch.step in self._faults.preempt_at_steps and self.running:
             self._preempt(self.running[-1], batch, now_ns)
 
-        fed = self._decodes_with_blocks(batch, now_ns)
-        fed += [s for s in self.running if s.num_uncomputed_tokens > 1]
-        shares = split_budget([s.num_uncomputed_tokens for s in fed], self._max_num_batched_tokens)
-        for sequence, share in zip(fed, shares, strict=True):
+        decodes = self._decodes_with_blocks(batch, now_ns)
+        for sequence in decodes:
+            self._feed(sequence, 1, batch)
+        budget = min(self._max_num_batched_tokens - len(decodes), self._pacer.limit(len(decodes)))
+        prefills = [s for s in self.running if s.num_uncomputed_tokens > 1]
+        shares = split_budget([s.num_uncomputed_tokens for s in prefills], budget)
+        for sequence, share in zip(prefills, shares, strict=True):
             self._feed(sequence, share, batch)
         # A step that had to take blocks away has none to give to newcomers.
         if not batch.preempted_sequence_ids:
-            self._admit(batch, now_ns)
+            self._admit(batch, budget - sum(shares), now_ns)
         return batch
 
     def finish(self, sequence: Sequence, now_ns: int) -> None:
@@ -145,8 +157,7 @@ class Scheduler:
                 return False
         return True
 
-    def _admit(self, batch: ScheduledBatch, now_ns: int) -> None:
-        budget = self._max_num_batched_tokens - batch.num_tokens
+    def _admit(self, batch: ScheduledBatch, budget: int, now_ns: int) -> None:
         while self.waiting and budget > 0 and len(self.running) < self._max_num_seqs:
             sequence = self.waiting[0]
             if not self._kv_cache.admit(

@@ -39,6 +39,8 @@ class Harness:
             "num_kv_blocks": 8,
             "max_num_batched_tokens": 32,
             "enable_prefix_caching": False,
+            # No plan of a test may depend on how long a step takes.
+            "target_itl_ms": 1e9,
         } | options
         self.engine = Engine(loaded or tiny_model(), EngineConfig(model="tiny", **options), faults)
         self.batches: list[ScheduledBatch] = []
