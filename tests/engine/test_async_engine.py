@@ -111,7 +111,7 @@ async def test_a_client_that_leaves_frees_its_blocks_and_disturbs_nobody(make_en
     )
     other = asyncio.create_task(collect(engine, "other", prompt_of(10, 1)))
     await gate.let_pass(engine, 3)
-    leaver = asyncio.create_task(collect(engine, "leaver", prompt_of(10, 2)))
+    leaver = asyncio.create_task(collect(engine, "leaver", prompt_of(8, 2)))
     await until(lambda: "leaver" in engine._streams)
     await gate.let_pass(engine, 2)
     if stage == "preempted":
