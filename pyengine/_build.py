@@ -37,7 +37,7 @@ OPS_DEFINES = [("TORCH_TARGET_VERSION", TORCH_TARGET_VERSION)]
 
 
 def core_sources(root: str = ".") -> list[str]:
-    """The block allocator and its pybind11 module: `pyengine._core`."""
+    """What holds no tensors, and its pybind11 module: `pyengine._core`."""
     return _sources(root, "csrc/core/*.cpp")
 
 

@@ -22,6 +22,9 @@ class EngineConfig:
         max_num_batched_tokens: the most tokens fed in one step; longer prompts go in chunks.
         target_itl_ms: how long a step may take that feeds prompts while streams run: prompts go in
             chunks that keep to it, since each stream gets a token per step.
+        max_draft_tokens: the most tokens guessed ahead in a sequence, from what followed its last
+            tokens when they occurred before, and checked in one step; results are the same. 0
+            guesses none.
         block_size: tokens per block of the KV cache.
         num_kv_blocks: blocks in the KV cache; None sizes it from `kv_cache_bytes`.
         kv_cache_bytes: memory for the KV cache; None takes a quarter of what is free, at most
@@ -38,6 +41,7 @@ class EngineConfig:
     max_num_seqs: int = 64
     max_num_batched_tokens: int = 512
     target_itl_ms: float = 40.0
+    max_draft_tokens: int = 8
     block_size: int = 16
     num_kv_blocks: int | None = None
     kv_cache_bytes: int | None = None
@@ -62,6 +66,8 @@ class EngineConfig:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
+        if self.max_draft_tokens < 0:
+            raise ValueError(f"max_draft_tokens must be at least 0, got {self.max_draft_tokens}")
         if not self.target_itl_ms > 0:
             raise ValueError(f"target_itl_ms must be more than 0, got {self.target_itl_ms}")
         if self.num_threads is not None and self.num_threads > MAX_NUM_THREADS:

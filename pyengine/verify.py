@@ -5,7 +5,8 @@ schedule, the logits after every token fed must be those bits.
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +17,7 @@ from pyengine.config import EngineConfig
 from pyengine.engine import Engine, FaultInjection
 from pyengine.engine.loading import LoadedModel
 from pyengine.engine.scheduler import ScheduledBatch
+from pyengine.engine.sequence import Sequence
 from pyengine.models.registry import CausalLM
 from pyengine.sampling_params import SamplingParams
 
@@ -46,6 +48,16 @@ class Verdict:
     difference: Place | None  # the first place where a bit differs
 
 
+@dataclass(frozen=True)
+class _Draft:
+    """The logits after a token that was fed as a guess."""
+
+    sequence: Sequence
+    token_id: int
+    place: Place
+    digest: bytes
+
+
 class LogitsObserver:
     """Sees the logits after every token that an engine feeds, as digests.
 
@@ -60,20 +72,34 @@ class LogitsObserver:
         self.difference: Place | None = None
         self._model = model
         self._reference = reference
+        self._drafts: list[_Draft] = []
 
     def __call__(self, batch: ScheduledBatch, hidden: Tensor) -> None:
+        self.finish()
         logits = self._model.logits(hidden).numpy()
         row = 0
         for planned in batch.rows:
             sequence = planned.sequence
             # Later rounds name the same requests "round/request".
             request_id = sequence.request_id.rpartition("/")[2]
-            for position in range(
-                planned.first_position, planned.first_position + planned.num_tokens
-            ):
+            first_draft = planned.num_tokens - len(planned.draft_token_ids)
+            for k, token_id in enumerate(planned.token_ids):
                 digest = hashlib.blake2b(logits[row].tobytes(), digest_size=16).digest()
-                self._see((request_id, sequence.index, position), digest)
+                place = (request_id, sequence.index, planned.first_position + k)
+                if k < first_draft:
+                    self._see(place, digest)
+                else:
+                    self._drafts.append(_Draft(sequence, token_id, place, digest))
                 row += 1
+
+    def finish(self) -> None:
+        """Looks at the logits after the last step's guesses, now that it is known which of them
+        proved right."""
+        for draft in self._drafts:
+            position = draft.place[2]
+            if draft.sequence.token_ids[position : position + 1] == [draft.token_id]:
+                self._see(draft.place, draft.digest)
+        self._drafts = []
 
     def _see(self, place: Place, digest: bytes) -> None:
         if self._reference is None:
@@ -93,7 +119,7 @@ class Case:
     params: SamplingParams
 
 
-def reference_digests(loaded: LoadedModel, cases: Sequence[Case]) -> dict[Place, bytes]:
+def reference_digests(loaded: LoadedModel, cases: Seq[Case]) -> dict[Place, bytes]:
     """The logits of each case alone, token by token."""
     observer = LogitsObserver(loaded.model)
     block_size = EngineConfig(model=loaded.name).block_size
@@ -103,6 +129,7 @@ def reference_digests(loaded: LoadedModel, cases: Sequence[Case]) -> dict[Place,
             model=loaded.name,
             max_num_batched_tokens=1,
             num_kv_blocks=1 + num_tokens // block_size,
+            max_draft_tokens=0,
             enable_prefix_caching=False,
         )
         engine = Engine(loaded, config, observer=observer)
@@ -114,7 +141,7 @@ def reference_digests(loaded: LoadedModel, cases: Sequence[Case]) -> dict[Place,
 
 def run_schedule(
     loaded: LoadedModel,
-    cases: Sequence[Case],
+    cases: Seq[Case],
     schedule: Schedule,
     reference: dict[Place, bytes],
 ) -> Verdict:
@@ -132,22 +159,21 @@ def run_schedule(
             _run_round(engine, f"{number}/", cases, schedule)
     finally:
         torch.set_num_threads(num_threads)
+    observer.finish()
     engine.check_invariants()
     return Verdict(
         schedule, observer.num_compared, engine.stats().num_preemptions, observer.difference
     )
 
 
-def verify(
-    loaded: LoadedModel, cases: Sequence[Case], schedules: Sequence[Schedule]
-) -> Iterator[Verdict]:
+def verify(loaded: LoadedModel, cases: Seq[Case], schedules: Seq[Schedule]) -> Iterator[Verdict]:
     """Runs the cases under each schedule."""
     reference = reference_digests(loaded, cases)
     for schedule in schedules:
         yield run_schedule(loaded, cases, schedule, reference)
 
 
-def _run_round(engine: Engine, prefix: str, cases: Sequence[Case], schedule: Schedule) -> None:
+def _run_round(engine: Engine, prefix: str, cases: Seq[Case], schedule: Schedule) -> None:
     arrivals = list(reversed(cases)) if schedule.backwards else list(cases)
     for number, case in enumerate(arrivals, start=1):
         request_id = prefix + case.request_id
@@ -187,7 +213,7 @@ def default_cases(loaded: LoadedModel, max_tokens: int) -> list[Case]:
     return cases
 
 
-def default_schedules(cases: Sequence[Case]) -> list[Schedule]:
+def default_schedules(cases: Seq[Case]) -> list[Schedule]:
     """Schedules that have broken other engines."""
     lengths = [len(case.prompt_token_ids) + (case.params.max_tokens or 1) for case in cases]
     tight = -(-max(lengths) // 4) + 8  # blocks of 4: the longest request and little beside it
@@ -205,5 +231,6 @@ def default_schedules(cases: Sequence[Case]) -> list[Schedule]:
         ),
         Schedule("preempted every third step", preempt_at_steps=frozenset(range(2, 1000, 3))),
         Schedule("a cache for one request", {"block_size": 4, "num_kv_blocks": tight}),
+        Schedule("without guesses", all_at_once | {"max_draft_tokens": 0}),
         Schedule("neighbours that leave", abort_every=2, steps_between_arrivals=1),
     ]

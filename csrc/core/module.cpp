@@ -1,4 +1,5 @@
-// pyengine._core: the block allocator and the flattening of a step's rows, for Python. Signatures with types are in pyengine/_core.pyi.
+// pyengine._core: the block allocator, the n-gram index and the flattening of a step's rows, for
+// Python. Signatures with types are in pyengine/_core.pyi.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -6,6 +7,7 @@
 
 #include "batch_inputs.h"
 #include "block_allocator.h"
+#include "ngram_index.h"
 #include "python_ints.h"
 
 namespace py = pybind11;
@@ -99,11 +101,28 @@ void bind_block_allocator(py::module_& m) {
            "Raises RuntimeError naming a block whose state contradicts itself: a bug.");
 }
 
+void bind_ngram_index(py::module_& m) {
+  py::class_<NgramIndex>(
+      m, "NgramIndex",
+      "Guesses how a sequence of tokens goes on: as it did after its last n tokens when they\n"
+      "occurred in it before.")
+      .def(py::init<int64_t>(), py::arg("n"), "Raises ValueError when n < 1.")
+      .def_property_readonly("num_tokens", &NgramIndex::num_tokens)
+      .def(
+          "append",
+          [](NgramIndex& self, const py::sequence& token_ids) {
+            self.append(to_ints<TokenId>(token_ids, "token_ids"));
+          },
+          py::arg("token_ids"), "Makes the sequence longer.")
+      .def("guess", &NgramIndex::guess, py::arg("max_tokens"),
+           "Up to max_tokens tokens, from the latest earlier occurrence; none if there is none.");
+}
+
 }  // namespace
 }  // namespace pyengine
 
 PYBIND11_MODULE(_core, m) {
-  m.doc() = "pyengine's block allocator, and the flattening of a step's rows.";
+  m.doc() = "pyengine's block allocator, n-gram index, and the flattening of a step's rows.";
   m.attr("ROOT_CHAIN_ID") = pyengine::kRootChainId;
   py::register_exception<pyengine::NoFreeBlocksError>(m, "NoFreeBlocksError", PyExc_RuntimeError)
       .doc() = "Fewer blocks are free than were asked for.";
@@ -118,4 +137,5 @@ PYBIND11_MODULE(_core, m) {
         "Raises ValueError when a block table is too short for its tokens.");
   pyengine::bind_prefix_match(m);
   pyengine::bind_block_allocator(m);
+  pyengine::bind_ngram_index(m);
 }

@@ -9,6 +9,7 @@ import torch
 
 from pyengine import ops
 from pyengine.config import EngineConfig
+from pyengine.engine.drafter import Drafter
 from pyengine.engine.faults import FaultInjection
 from pyengine.engine.kv_cache import KVCacheManager
 from pyengine.engine.loading import LoadedModel, choose_num_kv_blocks, load
@@ -44,6 +45,8 @@ class EngineStats:
     num_prefix_queried_tokens: int  # prompt tokens looked up in the prefix cache
     num_cached_tokens: int  # ... and found, at first admission
     num_recomputed_tokens: int
+    num_draft_tokens: int  # guessed ahead
+    num_accepted_draft_tokens: int  # ... and right
     num_preemptions: int
     num_aborted_requests: int
     num_steps: int
@@ -104,6 +107,8 @@ class Engine:
         self._num_accepted_requests = 0
         self._num_prompt_tokens = 0
         self._num_generated_tokens = 0
+        self._num_draft_tokens = 0
+        self._num_accepted_draft_tokens = 0
         self._num_aborted_requests = 0
 
     @classmethod
@@ -193,9 +198,8 @@ class Engine:
             logger.exception("step %d failed", batch.step)
             return self._fail(batch.rows, batch, error)
         updates = self._finish(batch, outputs)
-        num_prompt_tokens = batch.num_tokens - batch.num_decodes
         step_ms = (time.monotonic_ns() - start_ns) / 1e6
-        self._pacer.observe(batch.num_decodes, num_prompt_tokens, step_ms)
+        self._pacer.observe(batch.num_decodes, batch.num_prompt_tokens, step_ms)
         return updates
 
     def stats(self) -> EngineStats:
@@ -212,6 +216,8 @@ class Engine:
             num_prefix_queried_tokens=scheduler.num_prefix_queried_tokens,
             num_cached_tokens=scheduler.num_prefix_cached_tokens,
             num_recomputed_tokens=scheduler.num_recomputed_tokens,
+            num_draft_tokens=self._num_draft_tokens,
+            num_accepted_draft_tokens=self._num_accepted_draft_tokens,
             num_preemptions=scheduler.num_preemptions,
             num_aborted_requests=self._num_aborted_requests,
             num_steps=scheduler.num_steps,
@@ -268,7 +274,9 @@ class Engine:
             request.params.max_tokens or room,
         )
         self._num_sequences += 1
-        return Sequence(self._num_sequences - 1, request, index, output)
+        max_drafts = self.config.max_draft_tokens
+        drafter = Drafter(max_drafts) if max_drafts else None
+        return Sequence(self._num_sequences - 1, request, index, output, drafter)
 
     def _finish(self, batch: ScheduledBatch, outputs: list[StepOutput]) -> list[RequestUpdate]:
         now_ns = time.monotonic_ns()
@@ -292,19 +300,25 @@ class Engine:
     def _advance(self, row: ScheduledSequence, output: StepOutput, now_ns: int) -> None:
         """Takes what a step computed into the sequence."""
         sequence = row.sequence
-        sequence.num_computed_tokens = row.first_position + row.num_tokens
+        if output.prompt_logprobs:
+            sequence.output.extend_prompt_logprobs(output.prompt_logprobs)
+        # What was fed and is the sequence's own: all but the guesses, and those that proved right.
+        num_valid = row.num_tokens - len(row.draft_token_ids) + max(0, len(output.token_ids) - 1)
+        for token_id, logprobs in zip(output.token_ids, output.logprobs, strict=True):
+            if sequence.output.finish_reason is not None:
+                break  # right, but after the end
+            sequence.clock.on_token(now_ns)
+            sequence.token_ids.append(token_id)
+            sequence.output.append(token_id, logprobs)
+            self._num_generated_tokens += 1
+        sequence.num_computed_tokens = min(row.first_position + num_valid, sequence.num_tokens)
         sequence.max_computed_tokens = max(
             sequence.max_computed_tokens, sequence.num_computed_tokens
         )
         self._kv_cache.register(sequence)
-        if output.prompt_logprobs:
-            sequence.output.extend_prompt_logprobs(output.prompt_logprobs)
-        if output.token_id is None:
-            return
-        sequence.clock.on_token(now_ns)
-        sequence.token_ids.append(output.token_id)
-        sequence.output.append(output.token_id, output.logprobs)
-        self._num_generated_tokens += 1
+        if row.draft_token_ids:
+            self._num_draft_tokens += len(row.draft_token_ids)
+            self._num_accepted_draft_tokens += len(output.token_ids) - 1
 
     def _update(self, sequences: list[Sequence], now_ns: int) -> list[RequestUpdate]:
         """Collects the deltas of sequences that got a token, and retires those that ended."""

@@ -21,9 +21,10 @@ class InputBatch:
     token_ids: Tensor  # int64 [T]
     attention: AttentionInputs
     # For each sequence, how many of its last fed tokens need logits: 1 if it is sampled, more
-    # where log-probabilities of the prompt are due, else 0.
+    # where tokens were guessed or log-probabilities of the prompt are due, else 0.
     num_logits: list[int]  # [S]
-    sampled_rows: list[int]  # which rows of logits are sampled, one per sampled sequence
+    # Which rows of logits are sampled: for each sampled sequence one, and one more per guess.
+    sampled_rows: list[int]
     sampling: SamplingInputs
 
 
@@ -33,10 +34,7 @@ def build_input_batch(batch: ScheduledBatch, block_size: int) -> InputBatch:
     token_ids, positions, slot_mapping, block_tables, query_start_loc, seq_lens = map(
         torch.from_numpy,
         load_core().flatten_rows(
-            [
-                row.sequence.token_ids[row.first_position : row.first_position + row.num_tokens]
-                for row in rows
-            ],
+            [row.token_ids for row in rows],
             [row.first_position for row in rows],
             [row.sequence.block_table for row in rows],
             block_size,
@@ -56,7 +54,10 @@ def build_input_batch(batch: ScheduledBatch, block_size: int) -> InputBatch:
         ),
         num_logits=num_logits,
         sampled_rows=[
-            end - 1 for row, end in zip(rows, logits_ends, strict=True) if row.is_sampled
+            logits_row
+            for row, end in zip(rows, logits_ends, strict=True)
+            if row.is_sampled
+            for logits_row in range(end - 1 - len(row.draft_token_ids), end)
         ],
         sampling=_sampling_inputs(sampled),
     )
@@ -67,20 +68,26 @@ def _num_logits(row: ScheduledSequence) -> int:
     if sequence.num_prompt_logprobs_missing:
         first_due = max(row.first_position, sequence.output.num_prompt_logprobs)
         return max(0, row.first_position + row.num_tokens - first_due)
-    return int(row.is_sampled)
+    return 1 + len(row.draft_token_ids) if row.is_sampled else 0
 
 
 def _sampling_inputs(rows: Seq[ScheduledSequence]) -> SamplingInputs:
-    sequences = [row.sequence for row in rows]
-    params = [s.params for s in sequences]
+    # What is sampled after a guess is sampled as if the guesses before it were the sequence's.
+    draws = [
+        (row.sequence, row.draft_token_ids[:k])
+        for row in rows
+        for k in range(len(row.draft_token_ids) + 1)
+    ]
+    params = [s.params for s, _ in draws]
+    output_indices = [s.num_output_tokens + len(drafts) for s, drafts in draws]
     penalties = None
     if any(p.repetition_penalty != 1 or p.presence_penalty or p.frequency_penalty for p in params):
-        start_loc = np.zeros(len(sequences) + 1, dtype=np.int32)
-        np.cumsum([s.num_tokens for s in sequences], out=start_loc[1:])
+        start_loc = np.zeros(len(draws) + 1, dtype=np.int32)
+        np.cumsum([s.num_tokens + len(drafts) for s, drafts in draws], out=start_loc[1:])
         penalties = PenaltyInputs(
-            token_ids=torch.tensor([t for s in sequences for t in s.token_ids]),
+            token_ids=torch.tensor([t for s, drafts in draws for t in (*s.token_ids, *drafts)]),
             token_start_loc=torch.from_numpy(start_loc),
-            num_prompt_tokens=_int32([s.num_prompt_tokens for s in sequences]),
+            num_prompt_tokens=_int32([s.num_prompt_tokens for s, _ in draws]),
             repetition=_float32([p.repetition_penalty for p in params]),
             presence=_float32([p.presence_penalty for p in params]),
             frequency=_float32([p.frequency_penalty for p in params]),
@@ -90,14 +97,14 @@ def _sampling_inputs(rows: Seq[ScheduledSequence]) -> SamplingInputs:
         top_k=_int32([p.top_k for p in params]),
         top_p=_float32([p.top_p for p in params]),
         min_p=_float32([p.min_p for p in params]),
-        seeds=torch.tensor([s.seed for s in sequences], dtype=torch.int64),
-        output_indices=torch.tensor([s.num_output_tokens for s in sequences], dtype=torch.int64),
+        seeds=torch.tensor([s.seed for s, _ in draws], dtype=torch.int64),
+        output_indices=torch.tensor(output_indices, dtype=torch.int64),
         num_logprobs=[p.logprobs for p in params],
         penalties=penalties,
         banned=[
             (i, sorted(s.output.ending_token_ids))
-            for i, s in enumerate(sequences)
-            if s.num_output_tokens < s.params.min_tokens and s.output.ending_token_ids
+            for i, ((s, _), index) in enumerate(zip(draws, output_indices, strict=True))
+            if index < s.params.min_tokens and s.output.ending_token_ids
         ],
     )
 

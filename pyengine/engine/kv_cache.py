@@ -62,9 +62,11 @@ class KVCacheManager:
             return False
         return True
 
-    def grow(self, sequence: Sequence) -> bool:
-        """Extends the block table to hold all of the sequence's tokens; False if blocks lack."""
-        num_new = self.num_blocks_for(sequence.num_tokens) - len(sequence.block_table)
+    def grow(self, sequence: Sequence, num_draft_tokens: int = 0) -> bool:
+        """Extends the block table to hold all of the sequence's tokens, and so many guessed ones
+        after them; False if blocks lack."""
+        num_tokens = sequence.num_tokens + num_draft_tokens
+        num_new = self.num_blocks_for(num_tokens) - len(sequence.block_table)
         if num_new <= 0:
             return True
         self._num_allocations += 1

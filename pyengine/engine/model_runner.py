@@ -1,6 +1,7 @@
 """Runs the model for one step."""
 
 from collections.abc import Callable
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 
 import torch
@@ -20,8 +21,9 @@ from pyengine.sampling import sample, token_logprobs
 class StepOutput:
     """What a step computed for one row of its plan."""
 
-    token_id: int | None  # None if nothing was sampled after the row
-    logprobs: TokenLogprobs | None
+    # What was sampled: nothing, a token, or, if guesses proved right, one more for each of them.
+    token_ids: list[int]
+    logprobs: list[TokenLogprobs | None]  # of each
     prompt_logprobs: list[TokenLogprobs]  # of the prompt tokens that follow the fed ones
 
 
@@ -66,7 +68,7 @@ class ModelRunner:
         self._faults.before_stage("sample", batch.step)
         num_rows = sum(inputs.num_logits)
         if num_rows == 0:
-            return [StepOutput(None, None, []) for _ in batch.rows]
+            return [StepOutput([], [], []) for _ in batch.rows]
         logits = self._model.logits(
             ops.gather_logits(
                 hidden,
@@ -81,11 +83,15 @@ class ModelRunner:
         if len(inputs.sampled_rows) != num_rows:
             sampled_logits = logits[inputs.sampled_rows]
         sampled = sample(sampled_logits, inputs.sampling)
-        drawn = iter(zip(sampled.token_ids, sampled.logprobs, strict=True))
         outputs = []
+        first = 0
         for row, prompt in zip(batch.rows, prompt_logprobs, strict=True):
-            token_id, logprobs = next(drawn) if row.is_sampled else (None, None)
-            outputs.append(StepOutput(token_id, logprobs, prompt))
+            drafts = row.draft_token_ids
+            end = first + (1 + len(drafts) if row.is_sampled else 0)
+            num_drawn = _num_valid(drafts, sampled.token_ids[first:end])
+            drawn = slice(first, first + num_drawn)
+            outputs.append(StepOutput(sampled.token_ids[drawn], sampled.logprobs[drawn], prompt))
+            first = end
         return outputs
 
     def _prompt_logprobs(
@@ -110,3 +116,12 @@ class ModelRunner:
                 )
             )
         return results
+
+
+def _num_valid(drafts: Seq[int], drawn: Seq[int]) -> int:
+    """How many of the tokens drawn after a sequence's end and after each guess are its own: those
+    before which all guesses are what was drawn."""
+    for k, (draft, token_id) in enumerate(zip(drafts, drawn, strict=False)):
+        if draft != token_id:
+            return k + 1
+    return len(drawn)

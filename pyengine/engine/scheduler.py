@@ -1,6 +1,7 @@
 """Which tokens are computed in the next step."""
 
 import bisect
+import dataclasses
 from dataclasses import dataclass, field
 
 from pyengine.engine.faults import FaultInjection
@@ -21,6 +22,19 @@ class ScheduledSequence:
     first_position: int  # of the tokens fed; those before it are in the cache
     num_tokens: int  # how many are fed, at least 1
     is_sampled: bool  # they reach the sequence's end, so a token is sampled after them
+    # The last of the tokens fed, if any: guesses of what is sampled. A token is then sampled after
+    # the sequence's last one and after each guess.
+    draft_token_ids: tuple[int, ...] = ()
+
+    @property
+    def token_ids(self) -> list[int]:
+        """The tokens to feed."""
+        end = self.first_position + self.num_tokens - len(self.draft_token_ids)
+        return [*self.sequence.token_ids[self.first_position : end], *self.draft_token_ids]
+
+    @property
+    def is_decode(self) -> bool:
+        return self.num_tokens - len(self.draft_token_ids) == 1
 
 
 @dataclass
@@ -39,7 +53,12 @@ class ScheduledBatch:
 
     @property
     def num_decodes(self) -> int:
-        return sum(row.num_tokens == 1 for row in self.rows)
+        return sum(row.is_decode for row in self.rows)
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        """The tokens of longer rows: of prompts, or of resumed sequences."""
+        return sum(row.num_tokens for row in self.rows if not row.is_decode)
 
 
 def split_budget(needs: list[int], budget: int) -> list[int]:
@@ -123,6 +142,9 @@ class Scheduler:
         # A step that had to take blocks away has none to give to newcomers.
         if not batch.preempted_sequence_ids:
             self._admit(batch, budget - sum(shares), now_ns)
+        # A step that computes prompts is as long as its tokens are many: guesses would cost most.
+        if batch.num_tokens == len(decodes):
+            self._add_drafts(batch)
         return batch
 
     def finish(self, sequence: Sequence, now_ns: int) -> None:
@@ -190,12 +212,27 @@ class Scheduler:
         size = self._kv_cache.block_size
         num_steps = max(size, min(newcomer.num_tokens // 2, _MAX_LOOKAHEAD))
         growths = [
-            Growth(
-                s.num_tokens, self._kv_cache.num_blocks_for(s.num_tokens), s.output.num_tokens_left
-            )
-            for s in [*self.running, newcomer]
+            Growth(s.num_tokens, len(s.block_table), s.output.num_tokens_left) for s in self.running
         ]
+        num_blocks = self._kv_cache.num_blocks_for(newcomer.num_tokens)
+        growths.append(Growth(newcomer.num_tokens, num_blocks, newcomer.output.num_tokens_left))
         return max(0, peak_growth(growths, num_steps, size))
+
+    def _add_drafts(self, batch: ScheduledBatch) -> None:
+        """Lets decodes feed guessed tokens too, where that takes no block from anyone."""
+        budget = self._max_num_batched_tokens - batch.num_tokens
+        for i, row in enumerate(batch.rows):
+            sequence = row.sequence
+            if sequence.drafter is None:
+                continue
+            # The last token that a sequence may get is never fed.
+            num_most = min(sequence.output.num_tokens_left - 1, budget)
+            guessed = sequence.drafter.guess(sequence.token_ids, len(batch.rows))[:num_most]
+            if guessed and self._kv_cache.grow(sequence, len(guessed)):
+                budget -= len(guessed)
+                batch.rows[i] = dataclasses.replace(
+                    row, num_tokens=1 + len(guessed), draft_token_ids=tuple(guessed)
+                )
 
     def _feed(self, sequence: Sequence, num_tokens: int, batch: ScheduledBatch) -> None:
         if num_tokens == 0:

@@ -4,6 +4,7 @@ import enum
 import time
 from dataclasses import dataclass, field
 
+from pyengine.engine.drafter import Drafter
 from pyengine.engine.output import SequenceOutput
 from pyengine.engine.timings import SequenceClock
 from pyengine.sampling_params import SamplingParams
@@ -57,6 +58,7 @@ class Sequence:
         request: Request,
         index: int,
         output: SequenceOutput,
+        drafter: Drafter | None = None,
     ) -> None:
         self.sequence_id = sequence_id  # grows in order of arrival
         self.request_id = request.request_id
@@ -65,6 +67,7 @@ class Sequence:
         self.priority = request.priority
         self.seed = request.seed_of(index)
         self.output = output
+        self.drafter = drafter  # None: its tokens are not guessed ahead
         self.clock = SequenceClock(start_ns=request.arrival_ns)
         self.status = SequenceStatus.WAITING
         self.token_ids = list(request.prompt_token_ids)

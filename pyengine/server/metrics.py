@@ -11,6 +11,8 @@ has finished, from its timings. So a preemption or a chunk of a prefill leaves n
     prefix_cache_queries_total                       counter  prompt tokens looked up in the cache
     prefix_cache_hits_total                          counter  ... and found, at first admission
     recomputed_tokens_total                          counter  tokens fed again after a preemption
+    spec_decode_num_draft_tokens_total               counter  tokens guessed ahead
+    spec_decode_num_accepted_tokens_total            counter  ... and right
     num_preemptions_total                            counter
     engine_steps_total                               counter
     requests_aborted_total                           counter
@@ -79,6 +81,16 @@ class EngineCollector(Collector):
                 "recomputed_tokens",
                 "Tokens fed again after a preemption.",
                 stats.num_recomputed_tokens,
+            ),
+            (
+                "spec_decode_num_draft_tokens",
+                "Tokens guessed ahead by prompt look-up.",
+                stats.num_draft_tokens,
+            ),
+            (
+                "spec_decode_num_accepted_tokens",
+                "Tokens guessed ahead that proved right.",
+                stats.num_accepted_draft_tokens,
             ),
             ("num_preemptions", "Preemptions of a sequence.", stats.num_preemptions),
             ("engine_steps", "Steps of the engine.", stats.num_steps),

@@ -15,9 +15,9 @@ def test_verify_says_what_it_tried_and_passes(capsys: pytest.CaptureFixture[str]
     assert main(["verify", "tiny", "--max-tokens", "4"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == f"tiny: torch.float32, {lines[0].split(', ')[1]}, fp_tiny"
-    assert lines[1].startswith("6 prompts under 14 schedules")
+    assert lines[1].startswith("6 prompts under 15 schedules")
     assert all(line.endswith(" preemptions: equal") for line in lines[2:-1])
-    assert len(lines) == 2 + 14 + 1
+    assert len(lines) == 2 + 15 + 1
     assert lines[-1] == "PASS: every bit is the same"
 
 

@@ -41,6 +41,7 @@ class Harness:
             "enable_prefix_caching": False,
             # No plan of a test may depend on how long a step takes.
             "target_itl_ms": 1e9,
+            "max_draft_tokens": 0,
         } | options
         self.engine = Engine(loaded or tiny_model(), EngineConfig(model="tiny", **options), faults)
         self.batches: list[ScheduledBatch] = []

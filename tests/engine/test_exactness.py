@@ -66,6 +66,7 @@ def reference(dtype: torch.dtype) -> dict:
     num_spare_blocks=st.integers(0, 30),
     enable_prefix_caching=st.booleans(),
     num_threads=st.integers(1, 2),
+    max_draft_tokens=st.sampled_from([0, 1, 3, 8]),
     preempt_at_steps=st.frozensets(st.integers(0, 80), max_size=20),
     steps_between_arrivals=st.integers(0, 4),
     num_rounds=st.integers(1, 2),
@@ -81,6 +82,7 @@ def test_any_schedule_gives_the_bits_of_each_request_alone(
     num_spare_blocks: int,
     enable_prefix_caching: bool,
     num_threads: int,
+    max_draft_tokens: int,
     **events,
 ):
     chosen = order.sample(cases(), num_requests)
@@ -92,6 +94,7 @@ def test_any_schedule_gives_the_bits_of_each_request_alone(
         "num_kv_blocks": -(-longest // block_size) + num_spare_blocks,
         "enable_prefix_caching": enable_prefix_caching,
         "num_threads": num_threads,
+        "max_draft_tokens": max_draft_tokens,
     }
     schedule = Schedule("drawn", options, **events)
     verdict = run_schedule(tiny_model(dtype), chosen, schedule, reference(dtype))

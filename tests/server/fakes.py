@@ -214,6 +214,8 @@ class FakeAsyncEngine:
             num_prefix_queried_tokens=40,
             num_cached_tokens=30,
             num_recomputed_tokens=17,
+            num_draft_tokens=50,
+            num_accepted_draft_tokens=20,
             num_preemptions=2,
             num_aborted_requests=len(self.aborted),
             num_steps=self._num_steps,
