@@ -109,7 +109,7 @@ async def test_a_client_that_leaves_frees_its_blocks_and_disturbs_nobody(make_en
         max_num_batched_tokens=4 if stage == "mid-prefill" else 32,
         max_num_seqs=1 if stage == "queued" else 4,
     )
-    other = asyncio.create_task(collect(engine, "other", prompt_of(10, 1)))
+    other = asyncio.create_task(collect(engine, "other", prompt_of(10, 1), greedy(20)))
     await gate.let_pass(engine, 3)
     leaver = asyncio.create_task(collect(engine, "leaver", prompt_of(8, 2)))
     await until(lambda: "leaver" in engine._streams)
@@ -129,7 +129,7 @@ async def test_a_client_that_leaves_frees_its_blocks_and_disturbs_nobody(make_en
     assert stats.num_aborted_requests == 1
     assert (stats.num_running, stats.num_waiting) == (1, 0)
     gate.open()
-    assert_same(await other, solo(prompt_of(10, 1)))
+    assert_same(await other, solo(prompt_of(10, 1), greedy(20)))
 
 
 async def test_leaving_after_the_last_token_aborts_nothing(make_engine):
