@@ -304,15 +304,18 @@ inline void check_pack_quantized_weight(const Tensor& blocks, int64_t ggml_type)
                   " bytes, got rows of ", blocks.size(1), " bytes");
 }
 
+inline void check_whole_blocks(int64_t ggml_type, const char* name, int64_t size) {
+  const GgmlType& type = check_block_type(ggml_type);
+  STD_TORCH_CHECK(size > 0 && size % type.block_size == 0, name, " must be a multiple of ",
+                  type.block_size, ", the size of a ", type.name, " block, got ", size);
+}
+
 // x [T, K] of `quantized_linear`, whose K inputs are whole blocks of the type.
 inline void check_quantized_input(const Tensor& x, int64_t ggml_type) {
   check_dim(x, "x", 2);
   check_activation_dtype(x, "x");
   STD_TORCH_CHECK(x.stride(1) == 1, "x must have contiguous rows");
-  const GgmlType& type = check_block_type(ggml_type);
-  STD_TORCH_CHECK(x.size(1) > 0 && x.size(1) % type.block_size == 0, "x must have a multiple of ",
-                  type.block_size, " inputs, the size of a ", type.name, " block, got shape ",
-                  shape_of(x));
+  check_whole_blocks(ggml_type, "the number of inputs of x", x.size(1));
 }
 
 // The packed numbers take panel_bytes in each panel.
@@ -327,10 +330,7 @@ inline void check_quantized_embedding(const Tensor& token_ids, int64_t ggml_type
                                       ScalarType dtype) {
   check_dim(token_ids, "token_ids", 1);
   check_vector(token_ids, "token_ids", ScalarType::Long, token_ids.size(0));
-  const GgmlType& type = check_block_type(ggml_type);
-  STD_TORCH_CHECK(row_size > 0 && row_size % type.block_size == 0,
-                  "row_size must be a multiple of ", type.block_size, ", the size of a ", type.name,
-                  " block, got ", row_size);
+  check_whole_blocks(ggml_type, "row_size", row_size);
   check_float_or_bfloat16(dtype);
 }
 

@@ -34,8 +34,8 @@ STABLE_TORCH_LIBRARY(pyengine, m) {
       "decoder_create(Tensor cos_sin, Tensor[] norms, int num_heads, int num_kv_heads, "
       "int head_size, int intermediate_size, float scale, int sliding_window, float eps) -> int");
   m.def(
-      "decoder_add_projection(int decoder, Tensor[] weights, int[] num_outputs, Tensor? bias) -> "
-      "()");
+      "decoder_add_projection(int decoder, Tensor[] weights, int[] num_outputs, int[] ggml_types, "
+      "Tensor? bias) -> ()");
   m.def(
       "decoder_run(int decoder, Tensor(a!) residual, Tensor positions, Tensor slot_mapping, "
       "Tensor block_tables, Tensor query_start_loc, Tensor seq_lens, Tensor(b!) key_cache, "

@@ -79,7 +79,8 @@ Tensor quantized_embedding(const Tensor& token_ids, const Tensor& packed_weight,
 // The layers of a Llama-like decoder in one call; see cpu/decoder.h. decoder_create takes what all
 // layers share and their norms [hidden], 2 * layers + 1 of them in the order of use;
 // decoder_add_projection the linear layers in the order of use, each as packed weights whose
-// num_outputs lie side by side, and a bias for all of them. decoder_run adds up the layers' outputs
+// num_outputs lie side by side, and a bias for all of them (ggml_types: of quantized weights, -1
+// for others). decoder_run adds up the layers' outputs
 // in residual [T, hidden] and returns its norm; inputs as for rope_and_cache and paged_attention,
 // caches [layers, B, K, P, D]. A decoder is named by a number, until decoder_destroy.
 int64_t decoder_create(const Tensor& cos_sin, const std::vector<Tensor>& norms, int64_t num_heads,
@@ -87,6 +88,7 @@ int64_t decoder_create(const Tensor& cos_sin, const std::vector<Tensor>& norms, 
                        double scale, int64_t sliding_window, double eps);
 void decoder_add_projection(int64_t decoder, const std::vector<Tensor>& weights,
                             const std::vector<int64_t>& num_outputs,
+                            const std::vector<int64_t>& ggml_types,
                             const std::optional<Tensor>& bias);
 Tensor decoder_run(int64_t decoder, const Tensor& residual, const Tensor& positions,
                    const Tensor& slot_mapping, const Tensor& block_tables,

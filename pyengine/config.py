@@ -7,6 +7,7 @@ from typing import Literal
 MAX_NUM_THREADS = 1024
 
 Dtype = Literal["auto", "float32", "bfloat16"]
+Quantization = Literal["auto", "none"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,6 +18,8 @@ class EngineConfig:
         model: a folder, a .gguf file, a hub name, or the demo's name.
         dtype: of weights, activations and KV cache; "auto" takes bfloat16 unless the checkpoint
             is float32.
+        quantization: "auto" computes with quantized weights as the checkpoint has them, in their
+            integers; "none" turns them into numbers of the dtype first.
         max_model_len: the longest sequence, prompt and output, in tokens; None takes the model's.
         max_num_seqs: the most sequences in one step.
         max_num_batched_tokens: the most tokens fed in one step; longer prompts go in chunks.
@@ -37,6 +40,7 @@ class EngineConfig:
 
     model: str
     dtype: Dtype = "auto"
+    quantization: Quantization = "auto"
     max_model_len: int | None = None
     max_num_seqs: int = 64
     max_num_batched_tokens: int = 512
@@ -53,6 +57,8 @@ class EngineConfig:
     def __post_init__(self) -> None:
         if self.dtype not in ("auto", "float32", "bfloat16"):
             raise ValueError(f"dtype must be auto, float32 or bfloat16, got {self.dtype!r}")
+        if self.quantization not in ("auto", "none"):
+            raise ValueError(f"quantization must be auto or none, got {self.quantization!r}")
         for name in (
             "max_model_len",
             "max_num_seqs",

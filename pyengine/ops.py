@@ -372,20 +372,31 @@ def _(
 
 
 def decoder_add_projection(
-    decoder: int, weights: list[Tensor], num_outputs: list[int], bias: Tensor | None
+    decoder: int,
+    weights: list[Tensor],
+    num_outputs: list[int],
+    ggml_types: list[int],
+    bias: Tensor | None,
 ) -> None:
     """Gives a decoder its next linear layer: of each layer q|k|v, output, gate|up, down.
 
     Args:
-        weights: packed, their outputs side by side.
+        weights: through pack_linear_weight or pack_quantized_weight, their outputs side by side.
         num_outputs: of each weight.
+        ggml_types: of each weight, -1 for one through pack_linear_weight.
         bias: [sum of num_outputs], or None.
     """
-    _ops.decoder_add_projection(decoder, weights, num_outputs, bias)
+    _ops.decoder_add_projection(decoder, weights, num_outputs, ggml_types, bias)
 
 
 @torch.library.register_fake("pyengine::decoder_add_projection")
-def _(decoder: int, weights: list[Tensor], num_outputs: list[int], bias: Tensor | None) -> None:
+def _(
+    decoder: int,
+    weights: list[Tensor],
+    num_outputs: list[int],
+    ggml_types: list[int],
+    bias: Tensor | None,
+) -> None:
     return None
 
 

@@ -8,9 +8,13 @@ from torch import Tensor
 
 from pyengine.engine.loading import LoadedModel
 from pyengine.models import ModelConfig, load_model
+from pyengine.ops import quantize
 from pyengine.text.chat_template import ChatTemplate
 from pyengine.text.tokenizer import Tokenizer, Vocabulary
+from pyengine.weights.ggml_types import SUPPORTED_TYPES
+from pyengine.weights.quantized import QuantizedTensor
 
+TYPES_BY_NAME = {type_.name: type_ for type_ in SUPPORTED_TYPES}
 VOCAB_SIZE = 272
 EOS_TOKEN_ID = 256
 BOS_TOKEN_ID = 257
@@ -34,12 +38,17 @@ CONFIG = {
 
 
 class RandomWeights:
-    """A checkpoint whose tensors are drawn from their names; all that a Llama may ask for."""
+    """A checkpoint whose tensors are drawn from their names; all that a Llama may ask for.
 
-    def __init__(self, config: ModelConfig, seed: int = 0) -> None:
+    Args:
+        is_quantized: offer the matrices in ggml types, of which a layer's neighbours have several.
+    """
+
+    def __init__(self, config: ModelConfig, seed: int = 0, *, is_quantized: bool = False) -> None:
         c = config
         query_size, kv_size = c.num_heads * c.head_size, c.num_kv_heads * c.head_size
         self._seed = seed
+        self.is_quantized = is_quantized
         self._shapes = {
             "model.embed_tokens.weight": (c.vocab_size, c.hidden_size),
             "model.norm.weight": (c.hidden_size,),
@@ -58,6 +67,10 @@ class RandomWeights:
                 f"{layer}.mlp.up_proj.weight": (c.intermediate_size, c.hidden_size),
                 f"{layer}.mlp.down_proj.weight": (c.hidden_size, c.intermediate_size),
             }
+            if c.attention_bias:
+                sizes = {"q_proj": query_size, "k_proj": kv_size, "v_proj": kv_size}
+                for projection, size in (sizes | {"o_proj": c.hidden_size}).items():
+                    self._shapes[f"{layer}.self_attn.{projection}.bias"] = (size,)
 
     def names(self) -> list[str]:
         return list(self._shapes)
@@ -69,6 +82,13 @@ class RandomWeights:
         if len(shape) == 1:
             return (1 + 0.1 * values).to(dtype)
         return (values * 2 / shape[1] ** 0.5).to(dtype)
+
+    def load_quantized(self, name: str) -> QuantizedTensor | None:
+        if not self.is_quantized:
+            return None
+        types = ["Q4_1", "Q8_0"] if "v_proj" in name or "up_proj" in name else ["Q4_0", "Q4_1"]
+        type_ = TYPES_BY_NAME[types[zlib.crc32(name.encode()) % 2]]
+        return QuantizedTensor(quantize(self.load(name, torch.float32), type_.id), type_)
 
 
 class ByteTokenizer(Tokenizer):
@@ -106,13 +126,19 @@ def tiny_model(
     dtype: torch.dtype = torch.float32,
     eos_token_ids: frozenset[int] = frozenset({EOS_TOKEN_ID}),
     letters: bool = False,
+    is_quantized: bool = False,
 ) -> LoadedModel:
     """The model, loaded, with a ByteTokenizer of these options."""
     config = ModelConfig.from_dict(CONFIG)
     tokenizer = ByteTokenizer(eos_token_ids, letters)
     return LoadedModel(
         name="tiny",
-        model=load_model(config, RandomWeights(config), dtype, config.max_position_embeddings),
+        model=load_model(
+            config,
+            RandomWeights(config, is_quantized=is_quantized),
+            dtype,
+            config.max_position_embeddings,
+        ),
         config=config,
         dtype=dtype,
         max_model_len=config.max_position_embeddings,

@@ -3,6 +3,7 @@
 #include "../op_checks.h"
 #include "linear.h"
 #include "paged_attention.h"
+#include "quantized_linear.h"
 #include "row_ops.h"
 #include "tensor_data.h"
 #include "value_checks.h"
@@ -86,16 +87,21 @@ class DecoderOf : public Decoder {
     const int64_t query_size = num_inputs_[1], qkv_size = num_outputs_[0];
     const int64_t kv_size = (qkv_size - query_size) / 2;
     const int64_t attention_floats = attention_scratch_floats(shape, plan);
+    // The widest input, should its projection be quantized.
+    const int64_t quantized_groups =
+        num_tokens * (*std::ranges::max_element(num_inputs_) / kQuantizedGroup);
     workspace_.reset(residual, Workspace::bytes_for<T>(num_tokens * qkv_size) +
                                    Workspace::bytes_for<T>(num_tokens * query_size) +
                                    Workspace::bytes_for<T>(num_tokens * 2 * mlp_size) +
                                    Workspace::bytes_for<T>(num_tokens * mlp_size) +
-                                   Workspace::bytes_for<float>(attention_floats));
+                                   Workspace::bytes_for<float>(attention_floats) +
+                                   Workspace::bytes_for<ActivationGroup>(quantized_groups));
     T* const qkv = workspace_.take<T>(num_tokens * qkv_size);
     T* const attended = workspace_.take<T>(num_tokens * query_size);
     T* const gate_up = workspace_.take<T>(num_tokens * 2 * mlp_size);
     T* const activated = workspace_.take<T>(num_tokens * mlp_size);
     float* const attention_scratch = workspace_.take<float>(attention_floats);
+    quantized_ = workspace_.take<ActivationGroup>(quantized_groups);
     T* const sum = mutable_data<T>(residual);
     T* const x = mutable_data<T>(out);  // always the input of the next projection, or its output
 
@@ -157,26 +163,46 @@ class DecoderOf : public Decoder {
  private:
   const T* norm(int64_t index) const { return data<T>(config_.norms[static_cast<size_t>(index)]); }
 
-  static void project(const Projection& projection, const T* x, int64_t num_inputs,
-                      int64_t num_rows, T* y, int64_t y_stride) {
+  void project(const Projection& projection, const T* x, int64_t num_inputs, int64_t num_rows, T* y,
+               int64_t y_stride) const {
     const T* bias = projection.bias ? data<T>(*projection.bias) : nullptr;
+    if (std::ranges::any_of(projection.ggml_types, is_quantized)) {
+      quantize_activations<T>({x, quantized_, num_inputs, num_inputs}, num_rows);
+    }
     for (size_t i = 0; i < projection.weights.size(); ++i) {
-      const int64_t num_outputs = projection.num_outputs[i];
-      run_linear(LinearArgs<T, T>{
-          .x = x,
-          .weight = data<T>(projection.weights[i]),
-          .bias = bias,
-          .y = y,
-          .num_rows = num_rows,
-          .num_inputs = num_inputs,
-          .num_outputs = num_outputs,
-          .x_stride = num_inputs,
-          .y_stride = y_stride,
-      });
+      const Tensor& weight = projection.weights[i];
+      const int64_t ggml_type = projection.ggml_types[i], num_outputs = projection.num_outputs[i];
+      if (is_quantized(ggml_type)) {
+        run_quantized_linear(QuantizedLinearArgs<T, T>{
+            .ggml_type = ggml_type,
+            .x = quantized_,
+            .weight = data<uint8_t>(weight),
+            .bias = bias,
+            .y = y,
+            .num_rows = num_rows,
+            .num_inputs = num_inputs,
+            .num_outputs = num_outputs,
+            .y_stride = y_stride,
+        });
+      } else {
+        run_linear(LinearArgs<T, T>{
+            .x = x,
+            .weight = data<T>(weight),
+            .bias = bias,
+            .y = y,
+            .num_rows = num_rows,
+            .num_inputs = num_inputs,
+            .num_outputs = num_outputs,
+            .x_stride = num_inputs,
+            .y_stride = y_stride,
+        });
+      }
       y += num_outputs;
       if (bias != nullptr) bias += num_outputs;
     }
   }
+
+  static bool is_quantized(int64_t ggml_type) { return ggml_type != kNotQuantized; }
 
   void check_values(const DecoderStep& step, const AttentionShape& shape,
                     int64_t num_tokens) const {
@@ -194,11 +220,21 @@ class DecoderOf : public Decoder {
     const auto& parts = projection.num_outputs;
     STD_TORCH_CHECK(projection.weights.size() == parts.size(), "num_outputs must be given for all ",
                     projection.weights.size(), " weights, got ", parts.size());
+    STD_TORCH_CHECK(projection.ggml_types.size() == parts.size(),
+                    "ggml_types must be given for all ", parts.size(), " weights, got ",
+                    projection.ggml_types.size());
     STD_TORCH_CHECK(std::accumulate(parts.begin(), parts.end(), int64_t{0}) == num_outputs,
                     "num_outputs must add up to ", num_outputs);
     for (size_t i = 0; i < parts.size(); ++i) {
-      check_packed_weight(projection.weights[i], kScalarType<T>, num_inputs, parts[i], kLinearPanel,
-                          kLinearStep<T>);
+      const int64_t ggml_type = projection.ggml_types[i];
+      if (is_quantized(ggml_type)) {
+        check_whole_blocks(ggml_type, "the number of inputs", num_inputs);
+        check_packed_quantized_weight(projection.weights[i], num_packed_panels(parts[i]),
+                                      packed_panel_bytes(ggml_type, num_inputs));
+      } else {
+        check_packed_weight(projection.weights[i], kScalarType<T>, num_inputs, parts[i],
+                            kLinearPanel, kLinearStep<T>);
+      }
     }
     check_bias(projection.bias, kScalarType<T>, num_outputs);
   }
@@ -213,7 +249,8 @@ class DecoderOf : public Decoder {
       2 * config_.intermediate_size, config_.hidden_size()};
   std::vector<Projection> projections_;
   Workspace workspace_;
-  std::mutex mutex_;  // of the workspace
+  ActivationGroup* quantized_ = nullptr;  // in the workspace: of the projection that runs
+  std::mutex mutex_;                      // of the workspace
 };
 
 }  // namespace

@@ -15,10 +15,14 @@ namespace pyengine {
 
 using torch::stable::Tensor;
 
+// The type of a weight from pack_linear_weight, among ggml types of quantized ones.
+constexpr int64_t kNotQuantized = -1;
+
 // A linear layer whose outputs lie side by side: packed weights, one after another.
 struct Projection {
   std::vector<Tensor> weights;
   std::vector<int64_t> num_outputs;  // of each weight
+  std::vector<int64_t> ggml_types;   // of each weight, or kNotQuantized
   std::optional<Tensor> bias;        // of all outputs
 };
 

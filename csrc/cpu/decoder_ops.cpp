@@ -68,8 +68,9 @@ int64_t decoder_create(const Tensor& cos_sin, const std::vector<Tensor>& norms, 
 
 void decoder_add_projection(int64_t decoder, const std::vector<Tensor>& weights,
                             const std::vector<int64_t>& num_outputs,
+                            const std::vector<int64_t>& ggml_types,
                             const std::optional<Tensor>& bias) {
-  registry().find(decoder)->add_projection({weights, num_outputs, bias});
+  registry().find(decoder)->add_projection({weights, num_outputs, ggml_types, bias});
 }
 
 Tensor decoder_run(int64_t decoder, const Tensor& residual, const Tensor& positions,

@@ -115,9 +115,6 @@ struct QuantizeActivationsArgs {
   int64_t x_stride;
 };
 
-// Panels that are worth giving to one thread together, as a tile of few rows takes so many.
-constexpr int64_t kQuantizedPanelGroup = 2;
-
 template <typename T, typename Out>
 struct QuantizedLinearArgs {
   int64_t ggml_type;         // of a packed format

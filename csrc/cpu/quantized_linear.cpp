@@ -36,13 +36,10 @@ void quantize_activations(const QuantizeActivationsArgs<T>& args, int64_t num_ro
 template <typename T, typename Out>
 void run_quantized_linear(const QuantizedLinearArgs<T, Out>& args) {
   const int64_t num_panels = num_packed_panels(args.num_outputs);
-  const int64_t num_groups = (num_panels + kQuantizedPanelGroup - 1) / kQuantizedPanelGroup;
-  const int64_t group_cost =
-      args.num_inputs * kQuantizedPanel * kQuantizedPanelGroup * (1 + args.num_rows / 4);
+  const int64_t panel_cost = args.num_inputs * kQuantizedPanel * (1 + args.num_rows / 4);
   const auto kernel = quantized_linear_kernel<T, Out>();
-  parallel_items(num_groups, group_cost, [&](int64_t begin, int64_t end) {
-    kernel(args, begin * kQuantizedPanelGroup, std::min(num_panels, end * kQuantizedPanelGroup));
-  });
+  parallel_items(num_panels, panel_cost,
+                 [&](int64_t begin, int64_t end) { kernel(args, begin, end); });
 }
 
 template void quantize_activations(const QuantizeActivationsArgs<float>&, int64_t);

@@ -16,135 +16,35 @@ constexpr int kQuantizedRows = 6;
 constexpr int kQuantizedRows = 2;
 #endif
 constexpr int kQuantizedVecs = 2;
-constexpr int kStrip = static_cast<int>(kQuantizedVecs * kVecSize);  // outputs of a tile
-constexpr int kStripsPerPanel = static_cast<int>(kQuantizedPanel) / kStrip;
 // More tiles of rows than these are worth unpacking the weights for.
 constexpr int64_t kMaxPackedTiles = 2;
 // Weights are unpacked for so many groups and rows at a time, to stay in the cache.
 constexpr int64_t kUnpackedGroups = 16;
 constexpr int64_t kUnpackedRows = 96;
-// How far ahead of its use a panel's data is asked for, in bytes.
-constexpr int64_t kQuantizedPrefetch = 2048;
+// How far ahead of their use packed weights are asked for, in bytes: the processor itself looks no
+// further than the page that it reads.
+constexpr int64_t kQuantizedPrefetch = 4096;
 
-// The operands of one group, from a panel as it is packed. `column` counts outputs of the panel.
-template <typename Format>
-struct PackedWeights : Format {
-  // Weights 4 * quad to 4 * quad + 3.
-  template <int quad>
-  static Bytes quad_of(const uint8_t* group, int64_t column) {
-    constexpr int64_t kPlane = 4 * kQuantizedPanel;
-    const uint8_t* bits = group + Format::kScaleBytes + 4 * column;
-    if constexpr (Format::kBits == 8) return load_bytes(bits + quad * kPlane);
-    const Bytes both = load_bytes(bits + quad / 2 * kPlane);
-    const Bytes low = mask(quad % 2 ? shift<-4>(both) : both, 15);
-    if constexpr (Format::kBits == 5) {
-      return low | mask(shift<4 - quad>(load_bytes(bits + 4 * kPlane)), 16);
-    } else if constexpr (Format::kBits == 6) {
-      const Bytes high = load_bytes(bits + (4 + quad / 4) * kPlane);
-      return low | mask(shift<4 - 2 * (quad % 4)>(high), 48);
-    } else {
-      return low;
-    }
-  }
-
-  // The scales of `part` of the group.
-  static Vec scales(const uint8_t* header, const uint8_t* group, int part, int64_t column) {
-    if constexpr (Format::kScaleKind == ScaleKind::kSixBit) {
-      return load_half(header + 2 * column) * load_small(group + column);
-    } else if constexpr (Format::kScaleKind == ScaleKind::kSigned) {
-      const uint8_t* scales = group + part * kQuantizedPanel + column;
-      return load_half(header + 2 * column) * load_small(reinterpret_cast<const int8_t*>(scales));
-    } else {
-      return load_half(group + 2 * column);
-    }
-  }
-
-  static Vec mins(const uint8_t* header, const uint8_t* group, int64_t column) {
-    if constexpr (Format::kScaleKind == ScaleKind::kSixBit) {
-      const uint8_t* mins = group + kQuantizedPanel + column;
-      return load_half(header + 2 * (kQuantizedPanel + column)) * load_small(mins);
-    } else {
-      return load_half(group + 2 * (kQuantizedPanel + column));
-    }
-  }
-};
-
-// The operands of one group, unpacked: float32 [scales and mins][32], then uint8 [8][32][4].
-template <typename Format>
-struct UnpackedWeights : Format {
-  static constexpr int kNumFloats = Format::kScalesPerGroup + (Format::kHasMins ? 1 : 0);
-  static constexpr int64_t kBlockGroups = 1;
-  static constexpr int64_t kHeaderBytes = 0;
-  static constexpr int64_t kScaleBytes = 4 * kNumFloats * kQuantizedPanel;
-  static constexpr int64_t kGroupBytes = kScaleBytes + kQuantizedGroup * kQuantizedPanel;
-  static constexpr int64_t kBlockBytes = kGroupBytes;
-
-  template <int quad>
-  static Bytes quad_of(const uint8_t* group, int64_t column) {
-    return load_bytes(group + kScaleBytes + 4 * (quad * kQuantizedPanel + column));
-  }
-  static Vec scales(const uint8_t* /*header*/, const uint8_t* group, int part, int64_t column) {
-    return load(reinterpret_cast<const float*>(group) + part * kQuantizedPanel + column);
-  }
-  static Vec mins(const uint8_t* /*header*/, const uint8_t* group, int64_t column) {
-    return load(reinterpret_cast<const float*>(group) + kQuantizedPanel + column);
-  }
-};
-
-// Calls body(integral_constant) for each of [0, n).
-template <int n, typename Body>
-inline __attribute__((always_inline)) void unroll(const Body& body) {
-  [&]<int... i>(std::integer_sequence<int, i...>) __attribute__((always_inline)) {
-    (body(std::integral_constant<int, i>{}), ...);
-  }(std::make_integer_sequence<int, n>{});
-}
-
-template <typename Format>
-void unpack_group(const uint8_t* header, const uint8_t* group, uint8_t* out) {
-  using From = PackedWeights<Format>;
-  using To = UnpackedWeights<Format>;
-  float* floats = reinterpret_cast<float*>(out);
-  for (int64_t column = 0; column < kQuantizedPanel; column += kVecSize) {
-    for (int part = 0; part < Format::kScalesPerGroup; ++part) {
-      store(floats + part * kQuantizedPanel + column, From::scales(header, group, part, column));
-    }
-    if constexpr (Format::kHasMins) {
-      store(floats + kQuantizedPanel + column, From::mins(header, group, column));
-    }
-    unroll<8>([&](auto quad) {
-      store_bytes(out + To::kScaleBytes + 4 * (quad * kQuantizedPanel + column),
-                  From::template quad_of<quad>(group, column));
-    });
-  }
-}
-
-// Adds the groups [begin, end), whole blocks, to sums [kRows][kPanels][32] (rows sum_stride apart).
-// x: row r's groups are at x + r * x_stride. weight: of the first panel, whose next one lies
-// panel_bytes further, at group `begin`.
-template <typename Weights, int kRows, int kPanels>
+// Adds num_groups groups, whole blocks, from x (rows x_stride apart) and `weight` on, to the columns
+// of sums [kRows][32] from first_column on.
+template <typename Weights, int kRows>
 void quantized_tile(const ActivationGroup* x, int64_t x_stride, const uint8_t* weight,
-                    int64_t panel_bytes, int64_t begin, int64_t end, int64_t first_column,
-                    float* sums, int64_t sum_stride) {
-  constexpr int kVecs = kPanels * kQuantizedVecs;
+                    int64_t num_groups, int64_t first_column, float* sums) {
+  constexpr int kVecs = kQuantizedVecs;
   constexpr int kParts = Weights::kScalesPerGroup;
-  const auto column = [&](int v) { return first_column + v % kQuantizedVecs * kVecSize; };
-  const auto sum = [&](int r, int v) {
-    return sums + r * sum_stride + v / kQuantizedVecs * kQuantizedPanel + column(v);
-  };
+  const auto column = [&](int v) { return first_column + v * kVecSize; };
+  const auto sum = [&](int r, int v) { return sums + r * kQuantizedPanel + column(v); };
   Vec acc[kRows][kVecs];
   for (int r = 0; r < kRows; ++r) {
     for (int v = 0; v < kVecs; ++v) acc[r][v] = load(sum(r, v));
   }
-  x += begin;
-  for (int64_t block = begin; block < end; block += Weights::kBlockGroups) {
+  for (int64_t block = 0; block < num_groups; block += Weights::kBlockGroups) {
     const uint8_t* header = weight;
     const uint8_t* group = header + Weights::kHeaderBytes;
     for (int64_t i = 0; i < Weights::kBlockGroups; ++i, group += Weights::kGroupBytes, ++x) {
-      if constexpr (kPanels > 1) {  // few rows: memory is what they wait for
-        for (int p = 0; p < kPanels; ++p) {
-          for (int64_t line = 0; line < Weights::kGroupBytes; line += 64) {
-            __builtin_prefetch(group + p * panel_bytes + kQuantizedPrefetch + line, 0, 2);
-          }
+      if constexpr (Weights::kIsStreamed) {
+        for (int64_t line = 0; line < Weights::kGroupBytes; line += 64) {
+          __builtin_prefetch(group + kQuantizedPrefetch + line, 0, 2);
         }
       }
       unroll<kParts>([&](auto part) {
@@ -158,8 +58,7 @@ void quantized_tile(const ActivationGroup* x, int64_t x_stride, const uint8_t* w
           constexpr int kQuad = part * (8 / kParts) + step;
           Bytes w[kVecs];
           for (int v = 0; v < kVecs; ++v) {
-            w[v] = Weights::template quad_of<kQuad>(group + v / kQuantizedVecs * panel_bytes,
-                                                    column(v));
+            w[v] = Weights::template quad_of<kQuad>(group, column(v));
           }
           for (int r = 0; r < kRows; ++r) {
             const Quad quad = broadcast_quad(x[r * x_stride].values + 4 * kQuad);
@@ -169,8 +68,7 @@ void quantized_tile(const ActivationGroup* x, int64_t x_stride, const uint8_t* w
           }
         });
         for (int v = 0; v < kVecs; ++v) {
-          const int64_t shift = v / kQuantizedVecs * panel_bytes;
-          const Vec scale = Weights::scales(header + shift, group + shift, part, column(v));
+          const Vec scale = Weights::scales(header, group, part, column(v));
           for (int r = 0; r < kRows; ++r) {
             const Vec product = scale * broadcast(x[r * x_stride].scale);
             acc[r][v] = fma(to_floats(dots[r][v]), product, acc[r][v]);
@@ -179,8 +77,7 @@ void quantized_tile(const ActivationGroup* x, int64_t x_stride, const uint8_t* w
       });
       if constexpr (Weights::kHasMins) {
         for (int v = 0; v < kVecs; ++v) {
-          const int64_t shift = v / kQuantizedVecs * panel_bytes;
-          const Vec min = Weights::mins(header + shift, group + shift, column(v));
+          const Vec min = Weights::mins(header, group, column(v));
           for (int r = 0; r < kRows; ++r) {
             acc[r][v] = fma(min, broadcast(x[r * x_stride].scaled_sum), acc[r][v]);
           }
@@ -194,36 +91,36 @@ void quantized_tile(const ActivationGroup* x, int64_t x_stride, const uint8_t* w
   }
 }
 
-// quantized_tile over all columns of the panels, for a number of rows that is known at run time
-// only, up to kRows.
-template <typename Weights, int kRows, int kPanels>
+// quantized_tile over all columns of a panel, for a number of rows that is known at run time only,
+// up to kRows.
+template <typename Weights, int kRows = kQuantizedRows>
 void quantized_rows(int64_t num_rows, const ActivationGroup* x, int64_t x_stride,
-                    const uint8_t* weight, int64_t panel_bytes, int64_t begin, int64_t end,
-                    float* sums, int64_t sum_stride) {
+                    const uint8_t* weight, int64_t num_groups, float* sums) {
   if constexpr (kRows > 0) {
     if (num_rows < kRows) {
-      quantized_rows<Weights, kRows - 1, kPanels>(num_rows, x, x_stride, weight, panel_bytes, begin,
-                                                  end, sums, sum_stride);
+      quantized_rows<Weights, kRows - 1>(num_rows, x, x_stride, weight, num_groups, sums);
       return;
     }
-    for (int64_t strip = 0; strip < kStripsPerPanel; ++strip) {
-      quantized_tile<Weights, kRows, kPanels>(x, x_stride, weight, panel_bytes, begin, end,
-                                              strip * kStrip, sums, sum_stride);
+    for (int64_t column = 0; column < kQuantizedPanel; column += kQuantizedVecs * kVecSize) {
+      quantized_tile<Weights, kRows>(x, x_stride, weight, num_groups, column, sums);
     }
   }
 }
 
-// Rows of sums [num_rows][columns of whole panels] to y, from output `first` on.
+// Rows of sums [num_rows][32] to y, from output `first` on.
 template <typename T, typename Out>
 void store_sums(const QuantizedLinearArgs<T, Out>& args, int64_t row, int64_t num_rows,
-                int64_t first, int64_t num_columns, const float* sums) {
-  for (int64_t r = 0; r < num_rows; ++r, sums += num_columns) {
+                int64_t first, const float* sums) {
+  const int64_t size = std::min(kQuantizedPanel, args.num_outputs - first);
+  for (int64_t r = 0; r < num_rows; ++r, sums += kQuantizedPanel) {
     Out* y = args.y + (row + r) * args.y_stride + first;
-    const int64_t size = std::min(num_columns, args.num_outputs - first);
     for (int64_t i = 0; i < size; i += kVecSize) {
       const int64_t n = std::min(kVecSize, size - i);
       Vec sum = load(sums + i);
-      if (args.bias != nullptr) sum = sum + load_n(args.bias + first + i, n);
+      if (args.bias != nullptr) {
+        const T* bias = args.bias + first + i;
+        sum = sum + (n == kVecSize ? load(bias) : load_n(bias, n));
+      }
       if (n == kVecSize) {
         store(y + i, sum);
       } else {
@@ -233,18 +130,17 @@ void store_sums(const QuantizedLinearArgs<T, Out>& args, int64_t row, int64_t nu
   }
 }
 
-// kPanels panels, one after the other tile of rows straight from the packed weights.
-template <typename Format, int kRows, int kPanels, typename T, typename Out>
+// One panel, its weights as they are packed.
+template <typename Format, typename T, typename Out>
 void few_rows(const QuantizedLinearArgs<T, Out>& args, int64_t panel) {
   const int64_t num_groups = args.num_inputs / kQuantizedGroup;
-  const int64_t panel_bytes = Format::panel_bytes(args.num_inputs);
-  for (int64_t row = 0; row < args.num_rows; row += kRows) {
-    const int64_t num_rows = std::min<int64_t>(kRows, args.num_rows - row);
-    alignas(64) float sums[kRows * kPanels * kQuantizedPanel] = {};
-    quantized_rows<PackedWeights<Format>, kRows, kPanels>(
-        num_rows, args.x + row * num_groups, num_groups, args.weight + panel * panel_bytes,
-        panel_bytes, 0, num_groups, sums, kPanels * kQuantizedPanel);
-    store_sums(args, row, num_rows, panel * kQuantizedPanel, kPanels * kQuantizedPanel, sums);
+  const uint8_t* weight = args.weight + panel * Format::panel_bytes(args.num_inputs);
+  for (int64_t row = 0; row < args.num_rows; row += kQuantizedRows) {
+    const int64_t num_rows = std::min<int64_t>(kQuantizedRows, args.num_rows - row);
+    alignas(64) float sums[kQuantizedRows * kQuantizedPanel] = {};
+    quantized_rows<PackedWeights<Format>>(num_rows, args.x + row * num_groups, num_groups, weight,
+                                          num_groups, sums);
+    store_sums(args, row, num_rows, panel * kQuantizedPanel, sums);
   }
 }
 
@@ -262,39 +158,33 @@ void many_rows(const QuantizedLinearArgs<T, Out>& args, int64_t panel) {
     const int64_t num_rows = args.num_rows * (part + 1) / num_parts - row;
     std::fill_n(sums, num_rows * kQuantizedPanel, 0.0f);
     for (int64_t begin = 0; begin < num_groups; begin += kUnpackedGroups) {
-      const int64_t end = std::min(num_groups, begin + kUnpackedGroups);
-      for (int64_t g = begin; g < end; ++g) {
+      const int64_t size = std::min(kUnpackedGroups, num_groups - begin);
+      for (int64_t i = 0; i < size; ++i) {
+        const int64_t g = begin + i;
         const uint8_t* header = weight + g / Format::kBlockGroups * Format::kBlockBytes;
         const int64_t place = Format::kHeaderBytes + g % Format::kBlockGroups * Format::kGroupBytes;
-        unpack_group<Format>(header, header + place,
-                             unpacked + (g - begin) * Unpacked::kGroupBytes);
+        unpack_group<Format>(header, header + place, unpacked + i * Unpacked::kGroupBytes);
       }
       for (int64_t r = 0; r < num_rows; r += kQuantizedRows) {
-        quantized_rows<Unpacked, kQuantizedRows, 1>(
-            std::min<int64_t>(kQuantizedRows, num_rows - r), args.x + (row + r) * num_groups,
-            num_groups, unpacked, 0, begin, end, sums + r * kQuantizedPanel, kQuantizedPanel);
+        quantized_rows<Unpacked>(std::min<int64_t>(kQuantizedRows, num_rows - r),
+                                 args.x + (row + r) * num_groups + begin, num_groups, unpacked,
+                                 size, sums + r * kQuantizedPanel);
       }
     }
-    store_sums(args, row, num_rows, panel * kQuantizedPanel, kQuantizedPanel, sums);
+    store_sums(args, row, num_rows, panel * kQuantizedPanel, sums);
   }
-}
-
-template <typename Format, typename T, typename Out>
-void quantized_panels(const QuantizedLinearArgs<T, Out>& args, int64_t begin, int64_t end) {
-  if (args.num_rows > kMaxPackedTiles * kQuantizedRows) {
-    for (int64_t panel = begin; panel < end; ++panel) many_rows<Format>(args, panel);
-    return;
-  }
-  int64_t panel = begin;
-  if (args.num_rows <= 2) {
-    constexpr int kPanels = static_cast<int>(kQuantizedPanelGroup);
-    for (; panel + kPanels <= end; panel += kPanels) few_rows<Format, 2, kPanels>(args, panel);
-  }
-  for (; panel < end; ++panel) few_rows<Format, kQuantizedRows, 1>(args, panel);
 }
 
 template <typename T, typename Out>
 void quantized_linear(const QuantizedLinearArgs<T, Out>& args, int64_t begin, int64_t end) {
-  dispatch_packed_format(
-      args.ggml_type, [&](auto format) { quantized_panels<decltype(format)>(args, begin, end); });
+  dispatch_packed_format(args.ggml_type, [&](auto format) {
+    using Format = decltype(format);
+    for (int64_t panel = begin; panel < end; ++panel) {
+      if (args.num_rows > kMaxPackedTiles * kQuantizedRows) {
+        many_rows<Format>(args, panel);
+      } else {
+        few_rows<Format>(args, panel);
+      }
+    }
+  });
 }

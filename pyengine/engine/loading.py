@@ -8,7 +8,7 @@ import torch
 
 from pyengine import __version__, ops
 from pyengine._loader import ops_digest
-from pyengine.config import EngineConfig
+from pyengine.config import EngineConfig, Quantization
 from pyengine.engine.memory import available_memory_bytes, total_memory_bytes
 from pyengine.errors import ModelLoadError
 from pyengine.models import ModelConfig, load_model
@@ -58,10 +58,16 @@ def load(config: EngineConfig, *, show_progress: bool = False) -> LoadedModel:
             f"only {model_config.vocab_size}"
         )
     dtype = model_config.resolve_dtype(config.dtype)
+    quantization = config.quantization if checkpoint.is_quantized else "none"
     with ThreadPoolExecutor(1) as executor:  # hashing and copying take about the same time
         digest = executor.submit(checkpoint.digest)
         model = load_model(
-            model_config, checkpoint, dtype, max_model_len, show_progress=show_progress
+            model_config,
+            checkpoint,
+            dtype,
+            max_model_len,
+            quantization=quantization,
+            show_progress=show_progress,
         )
     template = None
     if tokenizer.chat_template is not None:
@@ -74,18 +80,19 @@ def load(config: EngineConfig, *, show_progress: bool = False) -> LoadedModel:
         config=model_config,
         dtype=dtype,
         max_model_len=max_model_len,
-        fingerprint=fingerprint(digest.result(), dtype),
+        fingerprint=fingerprint(digest.result(), dtype, quantization),
         tokenizer=tokenizer,
         chat_template=template,
     )
 
 
-def fingerprint(weights_digest: str, dtype: torch.dtype) -> str:
-    """Names all that decides the bits of the logits: weights, dtype, device, instruction set, and
-    the versions of the code that computes them."""
+def fingerprint(weights_digest: str, dtype: torch.dtype, quantization: Quantization) -> str:
+    """Names all that decides the bits of the logits: weights, dtype, what is done with quantized
+    weights, device, instruction set, and the versions of the code that computes them."""
     parts = (
         weights_digest,
         dtype,
+        quantization,
         "cpu",
         ops.isa_name(),
         ops_digest(),

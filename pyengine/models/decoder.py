@@ -8,6 +8,7 @@ from torch import Tensor
 
 from pyengine import ops
 from pyengine.models.layers import AttentionInputs, DecoderLayer, KVCache, RMSNorm
+from pyengine.models.packed_weights import QuantizedWeight
 
 
 class Decoder(Protocol):
@@ -67,8 +68,12 @@ class FusedDecoder:
             ):
                 ops.decoder_add_projection(
                     self._number,
-                    [projection.packed_weight],
-                    [projection.num_outputs],
+                    [weight.packed for weight in projection.weights],
+                    [weight.num_outputs for weight in projection.weights],
+                    [
+                        weight.type.id if isinstance(weight, QuantizedWeight) else -1
+                        for weight in projection.weights
+                    ],
                     projection.bias,
                 )
 

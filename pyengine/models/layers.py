@@ -1,11 +1,13 @@
 """The pieces that model families are made of. Tensors in, tensors out."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from pyengine import ops
+from pyengine.models.packed_weights import PackedWeight
 
 
 @dataclass
@@ -35,26 +37,24 @@ class Linear:
     """y = x W^T + b. A row of y depends on its row of x alone, to the bit.
 
     Args:
-        weight: [N, K]; a packed copy is kept instead.
+        weights: packed parts of W [N, K], whose outputs lie side by side.
         bias: [N], or None.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
-        self.num_outputs, self.num_inputs = weight.shape
-        self.packed_weight = ops.pack_linear_weight(weight)
+    def __init__(self, weights: Sequence[PackedWeight], bias: Tensor | None = None) -> None:
+        self.weights = weights
+        self.num_inputs = weights[0].num_inputs
         self.bias = bias
 
     def __call__(self, x: Tensor, *, float32_out: bool = False) -> Tensor:
         """[T, K] -> [T, N], in x's dtype or float32."""
-        return ops.linear(
-            x, self.packed_weight, self.bias, self.num_outputs, float32_out=float32_out
-        )
-
-    def embed(self, token_ids: Tensor) -> Tensor:
-        """The rows token_ids (int64 [T], in [0, N)) of the weight -> [T, K]."""
-        return ops.packed_embedding(
-            token_ids, self.packed_weight, self.num_outputs, self.num_inputs
-        )
+        outputs, first = [], 0
+        for weight in self.weights:
+            end = first + weight.num_outputs
+            bias = None if self.bias is None else self.bias[first:end]
+            outputs.append(weight.multiply(x, bias, float32_out=float32_out))
+            first = end
+        return outputs[0] if len(outputs) == 1 else torch.cat(outputs, 1)
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,10 @@ from pyengine.models.layers import (
     Linear,
     RMSNorm,
 )
+from pyengine.models.packed_weights import pack_weight, pack_weights
 from pyengine.models.rope import rope_table
 from pyengine.models.weight_reader import WeightReader
+from pyengine.weights.quantized import QuantizedTensor
 
 
 class LlamaForCausalLM:
@@ -42,7 +44,7 @@ class LlamaForCausalLM:
         self._cos_sin = rope_table(
             config.head_size, max_model_len, config.rope_theta, config.rope_scaling, divisors
         )
-        embedding = weights.read("model.embed_tokens.weight", vocab, hidden)
+        embedding = weights.read_weight("model.embed_tokens.weight", vocab, hidden)
         prefixes = [f"model.layers.{i}" for i in range(config.num_layers)]
         norms = [self._read_norm(weights, f"{prefix}.input_layernorm") for prefix in prefixes]
         norms.append(self._read_norm(weights, "model.norm"))
@@ -54,12 +56,16 @@ class LlamaForCausalLM:
         self.decoder: Decoder = FusedDecoder(self.layerwise)
         # A tied head is not always declared, but then its tensor is absent.
         is_tied = config.tie_word_embeddings or "lm_head.weight" not in weights
-        self._lm_head = Linear(
-            embedding if is_tied else weights.read("lm_head.weight", vocab, hidden)
+        head = pack_weight(
+            embedding if is_tied else weights.read_weight("lm_head.weight", vocab, hidden)
         )
-        self._embed: Callable[[Tensor], Tensor] = (
-            self._lm_head.embed if is_tied else partial(ops.embedding, weight=embedding)
-        )
+        self._lm_head = Linear([head])
+        self._embed: Callable[[Tensor], Tensor]
+        if isinstance(embedding, QuantizedTensor) or is_tied:
+            rows = head if is_tied else pack_weight(embedding)
+            self._embed = partial(rows.embed, dtype=weights.dtype)
+        else:
+            self._embed = partial(ops.embedding, weight=embedding)
 
     def forward(self, token_ids: Tensor, inputs: AttentionInputs, cache: KVCache) -> Tensor:
         """Computes the T tokens of a step and writes their K/V.
@@ -134,11 +140,10 @@ def _read_linear(
     weights: WeightReader, prefix: str, outputs: dict[str, int], num_inputs: int, has_bias: bool
 ) -> Linear:
     """One layer for several projections of the same input, their outputs side by side."""
-    weight = torch.cat(
-        [weights.read(f"{prefix}.{name}.weight", n, num_inputs) for name, n in outputs.items()]
-    )
-    if not has_bias:
-        return Linear(weight)
-    return Linear(
-        weight, torch.cat([weights.read(f"{prefix}.{name}.bias", n) for name, n in outputs.items()])
-    )
+    parts = [
+        weights.read_weight(f"{prefix}.{name}.weight", n, num_inputs) for name, n in outputs.items()
+    ]
+    bias = None
+    if has_bias:
+        bias = torch.cat([weights.read(f"{prefix}.{name}.bias", n) for name, n in outputs.items()])
+    return Linear(pack_weights(parts), bias)

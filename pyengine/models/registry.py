@@ -6,6 +6,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from pyengine.config import Quantization
 from pyengine.errors import ModelLoadError
 from pyengine.models.config import ModelConfig
 from pyengine.models.layers import AttentionInputs, KVCache
@@ -37,9 +38,11 @@ def load_model(
     dtype: torch.dtype,
     max_model_len: int,
     *,
+    quantization: Quantization = "auto",
     show_progress: bool = False,
 ) -> CausalLM:
-    """Builds the model that `config` names and reads its weights as `dtype`.
+    """Builds the model that `config` names and reads its weights as `dtype`, or as quantized as
+    they are.
 
     Raises:
         ModelLoadError: the architecture isn't supported, or a tensor is missing or misshapen.
@@ -50,5 +53,7 @@ def load_model(
             f"the architecture {config.architecture!r} is not supported; "
             f"supported are {', '.join(sorted(_FAMILIES))}"
         )
-    with WeightReader(source, dtype, show_progress=show_progress) as weights:
+    with WeightReader(
+        source, dtype, quantization=quantization, show_progress=show_progress
+    ) as weights:
         return family(config, weights, max_model_len)

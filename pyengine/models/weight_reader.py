@@ -7,7 +7,9 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from pyengine.config import Quantization
 from pyengine.errors import ModelLoadError
+from pyengine.weights.quantized import QuantizedTensor
 
 
 class TensorSource(Protocol):
@@ -17,6 +19,8 @@ class TensorSource(Protocol):
 
     def load(self, name: str, dtype: torch.dtype) -> Tensor: ...
 
+    def load_quantized(self, name: str) -> QuantizedTensor | None: ...
+
 
 class WeightReader:
     """Tensors by name, each read once, with a progress bar. A context manager.
@@ -24,12 +28,21 @@ class WeightReader:
     Args:
         source: the checkpoint.
         dtype: of the tensors that it returns.
+        quantization: what read_weight does with quantized ones.
         show_progress: draw the bar, on standard error and if that is a terminal.
     """
 
-    def __init__(self, source: TensorSource, dtype: torch.dtype, *, show_progress: bool) -> None:
+    def __init__(
+        self,
+        source: TensorSource,
+        dtype: torch.dtype,
+        *,
+        quantization: Quantization,
+        show_progress: bool,
+    ) -> None:
         self._source = source
-        self._dtype = dtype
+        self.dtype = dtype
+        self._quantization = quantization
         self._names = set(source.names())
         self._bar = tqdm(
             total=len(self._names),
@@ -59,13 +72,34 @@ class WeightReader:
         Raises:
             ModelLoadError: it is missing, or its shape isn't that which config.json implies.
         """
+        self._check_exists(name)
+        tensor = self._source.load(name, dtype or self.dtype)
+        self._check_shape(name, tensor.shape, shape)
+        return tensor
+
+    def read_weight(self, name: str, num_outputs: int, num_inputs: int) -> Tensor | QuantizedTensor:
+        """A matrix [num_outputs, num_inputs] of a linear layer or an embedding: quantized if it is
+        so in the checkpoint and `quantization` leaves it, else as read() returns it.
+
+        Raises:
+            ModelLoadError: as read().
+        """
+        self._check_exists(name)
+        if self._quantization == "auto":
+            quantized = self._source.load_quantized(name)
+            if quantized is not None:
+                self._check_shape(name, quantized.shape, (num_outputs, num_inputs))
+                return quantized
+        return self.read(name, num_outputs, num_inputs)
+
+    def _check_exists(self, name: str) -> None:
         if name not in self._names:
             raise ModelLoadError(f"the checkpoint lacks the tensor {name!r}")
-        tensor = self._source.load(name, dtype or self._dtype)
-        if tensor.shape != shape:
+
+    def _check_shape(self, name: str, shape: torch.Size, expected: tuple[int, ...]) -> None:
+        if shape != expected:
             raise ModelLoadError(
-                f"the tensor {name!r} has shape {list(tensor.shape)}, but the model's "
-                f"configuration implies {list(shape)}"
+                f"the tensor {name!r} has shape {list(shape)}, but the model's "
+                f"configuration implies {list(expected)}"
             )
         self._bar.update()
-        return tensor

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     import torch
     from typing_extensions import Buffer
 
+    from pyengine.weights.quantized import QuantizedTensor
+
 
 class Checkpoint(abc.ABC):
     """The files of one model, opened and checked but not read: tensors are mapped into memory.
@@ -42,6 +44,20 @@ class Checkpoint(abc.ABC):
         Raises:
             ModelLoadError: there is no such tensor, or its type isn't supported.
         """
+
+    def load_quantized(self, name: str) -> QuantizedTensor | None:
+        """A matrix as it is quantized in the file, or None if it isn't. Its data may be the file's
+        own memory.
+
+        Raises:
+            ModelLoadError: there is no such tensor.
+        """
+        return None
+
+    @property
+    def is_quantized(self) -> bool:
+        """Whether load_quantized has anything to give."""
+        return False
 
     def digest(self) -> str:
         """SHA-256 of what a model's numbers depend on: its configuration and its tensors, wherever

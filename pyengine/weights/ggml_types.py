@@ -12,6 +12,10 @@ class GGMLType:
     block_values: int
     block_bytes: int
 
+    @property
+    def is_quantized(self) -> bool:
+        return self.block_values > 1
+
 
 SUPPORTED_TYPES = (
     GGMLType("F32", 0, 1, 4),

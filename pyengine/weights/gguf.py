@@ -10,6 +10,7 @@ from pyengine.ops import dequantize
 from pyengine.weights.checkpoint import Checkpoint
 from pyengine.weights.gguf_config import ROPE_FACTORS, to_hf_config
 from pyengine.weights.gguf_file import GGUFFile, GGUFTensor
+from pyengine.weights.quantized import QuantizedTensor
 
 _NAMES = {
     "token_embd": "model.embed_tokens",
@@ -49,15 +50,19 @@ class GGUFCheckpoint(Checkpoint):
         return list(self._tensors)
 
     def load(self, name: str, dtype: torch.dtype) -> torch.Tensor:
-        tensor = self._tensors.get(name)
-        if tensor is None:
-            raise ModelLoadError(f"{self._file.path}: there is no tensor {name}")
-        values = self._read(tensor, dtype)
-        if ".q_proj." in name:
-            return _unpermute(values, self.config["num_attention_heads"])
-        if ".k_proj." in name:
-            return _unpermute(values, self.config["num_key_value_heads"])
-        return values
+        tensor = self._find(name)
+        values = dequantize(self._rows(tensor), tensor.type.id, dtype)
+        return self._in_order(name, values.view(tensor.shape))
+
+    def load_quantized(self, name: str) -> QuantizedTensor | None:
+        tensor = self._find(name)
+        if not tensor.type.is_quantized or len(tensor.shape) != 2:
+            return None
+        return QuantizedTensor(self._in_order(name, self._rows(tensor)), tensor.type)
+
+    @property
+    def is_quantized(self) -> bool:
+        return any(tensor.type.is_quantized for tensor in self._tensors.values())
 
     def _contents(self) -> Iterator[memoryview]:
         data = memoryview(self._file.data)
@@ -66,13 +71,25 @@ class GGUFCheckpoint(Checkpoint):
             yield memoryview(f"{name} {tensor.type.name}".encode())
             yield data[tensor.start : tensor.start + tensor.num_bytes]
 
-    def _read(self, tensor: GGUFTensor, dtype: torch.dtype) -> torch.Tensor:
+    def _find(self, name: str) -> GGUFTensor:
+        tensor = self._tensors.get(name)
+        if tensor is None:
+            raise ModelLoadError(f"{self._file.path}: there is no tensor {name}")
+        return tensor
+
+    def _rows(self, tensor: GGUFTensor) -> torch.Tensor:
+        """uint8 [rows, row_bytes], in the file's memory."""
         data = torch.frombuffer(
             self._file.data, dtype=torch.uint8, count=tensor.num_bytes, offset=tensor.start
         )
-        num_rows = tensor.num_values // tensor.shape[-1]
-        values = dequantize(data.view(num_rows, -1), tensor.type.id, dtype)
-        return values.view(tensor.shape)
+        return data.view(tensor.num_values // tensor.shape[-1], -1)
+
+    def _in_order(self, name: str, rows: torch.Tensor) -> torch.Tensor:
+        if ".q_proj." in name:
+            return _unpermute(rows, self.config["num_attention_heads"])
+        if ".k_proj." in name:
+            return _unpermute(rows, self.config["num_key_value_heads"])
+        return rows
 
 
 def _hf_name(path: Path, tensor: GGUFTensor) -> str:
@@ -96,7 +113,8 @@ def _unpermute(weight: torch.Tensor, num_heads: int) -> torch.Tensor:
     keeps the first of all pairs of a head, then the second of all.
 
     Args:
-        weight: [num_heads * head_dim, N] or, for a bias, [num_heads * head_dim].
+        weight: [num_heads * head_dim, N] (rows of values or of blocks) or, for a bias,
+            [num_heads * head_dim].
     """
     pairs = weight.view(num_heads, -1, 2, *weight.shape[1:])
     return pairs.transpose(1, 2).reshape(weight.shape)

@@ -51,13 +51,14 @@ def cases() -> list[Case]:
 
 
 @functools.cache
-def reference(dtype: torch.dtype) -> dict:
-    return reference_digests(tiny_model(dtype), cases())
+def reference(dtype: torch.dtype, is_quantized: bool = False) -> dict:
+    return reference_digests(tiny_model(dtype, is_quantized=is_quantized), cases())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     dtype=st.sampled_from(DTYPES),
+    is_quantized=st.booleans(),
     order=st.randoms(use_true_random=False),
     num_requests=st.integers(1, 13),
     budget=st.sampled_from([1, 2, 3, 5, 7, 16, 64, 10_000]),
@@ -74,6 +75,7 @@ def reference(dtype: torch.dtype) -> dict:
 )
 def test_any_schedule_gives_the_bits_of_each_request_alone(
     dtype: torch.dtype,
+    is_quantized: bool,
     order: random.Random,
     num_requests: int,
     budget: int,
@@ -97,14 +99,16 @@ def test_any_schedule_gives_the_bits_of_each_request_alone(
         "max_draft_tokens": max_draft_tokens,
     }
     schedule = Schedule("drawn", options, **events)
-    verdict = run_schedule(tiny_model(dtype), chosen, schedule, reference(dtype))
+    loaded = tiny_model(dtype, is_quantized=is_quantized)
+    verdict = run_schedule(loaded, chosen, schedule, reference(dtype, is_quantized))
     assert verdict.difference is None
     assert verdict.num_compared > 0
 
 
+@pytest.mark.parametrize("is_quantized", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_sixty_four_copies_among_strangers_get_one_and_the_same_output(dtype):
-    loaded = tiny_model(dtype)
+def test_sixty_four_copies_among_strangers_get_one_and_the_same_output(dtype, is_quantized):
+    loaded = tiny_model(dtype, is_quantized=is_quantized)
     prompt = prompt_of(20, seed=1)
     params = SamplingParams(temperature=1, seed=11, max_tokens=12)
     rng = random.Random(0)

@@ -8,14 +8,15 @@ from pyengine.engine.loading import fingerprint, load
 
 
 def test_it_names_weights_dtype_instruction_set_and_kernels(monkeypatch):
-    seen = {fingerprint("weights", torch.float32)}
-    seen.add(fingerprint("others", torch.float32))
-    seen.add(fingerprint("weights", torch.bfloat16))
+    seen = {fingerprint("weights", torch.float32, "none")}
+    seen.add(fingerprint("others", torch.float32, "none"))
+    seen.add(fingerprint("weights", torch.bfloat16, "none"))
+    seen.add(fingerprint("weights", torch.float32, "auto"))
     monkeypatch.setattr(loading.ops, "isa_name", lambda: "another")
-    seen.add(fingerprint("weights", torch.float32))
+    seen.add(fingerprint("weights", torch.float32, "none"))
     monkeypatch.setattr(loading, "ops_digest", lambda: "recompiled")
-    seen.add(fingerprint("weights", torch.float32))
-    assert len(seen) == 5
+    seen.add(fingerprint("weights", torch.float32, "none"))
+    assert len(seen) == 6
     assert all(name.startswith("fp_") for name in seen)
 
 
@@ -25,7 +26,13 @@ def test_options_that_change_no_bit_leave_it(demo_model_path):
     assert plain.fingerprint == other.fingerprint == fingerprint_of(plain)
 
 
+def test_computing_with_quantized_weights_or_not_changes_it(demo_model_path):
+    quantized = load(EngineConfig(model=str(demo_model_path)))
+    dequantized = load(EngineConfig(model=str(demo_model_path), quantization="none"))
+    assert quantized.fingerprint != dequantized.fingerprint
+
+
 def fingerprint_of(loaded) -> str:
     from pyengine.weights import open_checkpoint, resolve_model
 
-    return fingerprint(open_checkpoint(resolve_model(loaded.name)).digest(), loaded.dtype)
+    return fingerprint(open_checkpoint(resolve_model(loaded.name)).digest(), loaded.dtype, "auto")

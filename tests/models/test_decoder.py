@@ -19,6 +19,8 @@ MODELS = {
     "three heads a group": {"num_attention_heads": 6, "hidden_size": 96},
     "a window": {"sliding_window": 5},
     "odd sizes": {"intermediate_size": 77, "head_dim": 18},
+    "quantized": {},
+    "quantized with biases": {"attention_bias": True},
 }
 # Steps of (tokens fed, tokens before them) for each sequence: a prefill, chunks, decodes, a mix.
 STEPS = [
@@ -46,9 +48,9 @@ def inputs_of(step: list[tuple[int, int]]) -> AttentionInputs:
     )
 
 
-def tiny(dtype: torch.dtype, **changes):
+def tiny(dtype: torch.dtype, *, is_quantized: bool = False, **changes):
     config = ModelConfig.from_dict(CONFIG | changes)
-    return load_model(config, RandomWeights(config), dtype, 64)
+    return load_model(config, RandomWeights(config, is_quantized=is_quantized), dtype, 64)
 
 
 def cache_of(model, dtype: torch.dtype) -> KVCache:
@@ -62,7 +64,7 @@ def cache_of(model, dtype: torch.dtype) -> KVCache:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("name", MODELS)
 def test_one_call_gives_the_bits_of_the_layers_one_by_one(name, dtype):
-    model = tiny(dtype, **MODELS[name])
+    model = tiny(dtype, is_quantized="quantized" in name, **MODELS[name])
     caches = [cache_of(model, dtype), cache_of(model, dtype)]
     for number, step in enumerate(STEPS):
         inputs = inputs_of(step)
@@ -160,12 +162,12 @@ def test_a_decoder_takes_its_own_projections_alone():
     decoder = empty_decoder()
     weights = [ops.pack_linear_weight(torch.zeros(128, 64))]
     with pytest.raises(RuntimeError, match="num_outputs must add up to 128"):
-        ops.decoder_add_projection(decoder, weights, [100], None)
+        ops.decoder_add_projection(decoder, weights, [100], [-1], None)
     with pytest.raises(RuntimeError, match="packed_weight must be for 64 inputs"):
         ops.decoder_add_projection(
-            decoder, [ops.pack_linear_weight(torch.zeros(128, 63))], [128], None
+            decoder, [ops.pack_linear_weight(torch.zeros(128, 63))], [128], [-1], None
         )
-    ops.decoder_add_projection(decoder, weights, [128], None)
+    ops.decoder_add_projection(decoder, weights, [128], [-1], None)
     cache = torch.zeros(1, 1, 2, 4, 16)
     step = [torch.zeros(1, dtype=torch.int64)] * 2
     step += [torch.zeros(1, 1).int(), torch.tensor([0, 1]).int(), torch.ones(1).int()]
@@ -184,4 +186,4 @@ def test_a_model_that_is_dropped_gives_its_weights_back():
     gc.collect()
     assert gone() is None
     with pytest.raises(RuntimeError, match=f"decoder {number} doesn't exist"):
-        ops.decoder_add_projection(number, [torch.zeros(1)], [1], None)
+        ops.decoder_add_projection(number, [torch.zeros(1)], [1], [-1], None)

@@ -36,7 +36,12 @@ NEAR_TIE = 1e-3
 
 @pytest.fixture(scope="module")
 def llm(demo_model_path) -> LLM:
-    return LLM(demo_model_path, dtype="float32", num_kv_blocks=256)
+    return LLM(demo_model_path, dtype="float32", quantization="none", num_kv_blocks=256)
+
+
+@pytest.fixture(scope="module")
+def quantized_llm(demo_model_path) -> LLM:
+    return LLM(demo_model_path, num_kv_blocks=256)
 
 
 @pytest.fixture(scope="module")
@@ -93,8 +98,21 @@ def test_log_probabilities_are_those_of_transformers(llm, reference):
         assert mine.logprob == pytest.approx(float(row[mine.token_id]), abs=1e-3)
 
 
-def test_the_demo_answers_in_sensible_english(llm):
-    answer = llm.chat(
+def test_computing_with_quantized_weights_says_nearly_the_same(llm, quantized_llm):
+    """Activations of 8 bits and a dtype of 8 bits: the likeliest token changes near ties only."""
+    params = SamplingParams(temperature=0, max_tokens=1, prompt_logprobs=0)
+    num_tokens, difference = 0, 0.0
+    outputs = [model.generate(PROMPTS, params) for model in (llm, quantized_llm)]
+    for exact, quantized in zip(*outputs, strict=True):
+        positions = range(1, len(exact.prompt_token_ids))
+        for k in positions:
+            difference += exact.prompt_logprobs[k].logprob - quantized.prompt_logprobs[k].logprob
+        num_tokens += len(positions)
+    assert abs(difference / num_tokens) < 0.03
+
+
+def test_the_demo_answers_in_sensible_english(quantized_llm):
+    answer = quantized_llm.chat(
         [{"role": "user", "content": "What is the capital of France?"}],
         SamplingParams(temperature=0, max_tokens=32),
     )

@@ -194,6 +194,30 @@ def test_every_supported_type_is_read(tmp_path: Path, type_name: str, dtype: tor
     assert torch.equal(loaded, expected.to(dtype))
 
 
+def test_matrices_are_handed_out_as_they_are_quantized_in_the_same_order(tmp_path: Path) -> None:
+    kind = GGMLQuantizationType.Q4_1
+    rows = quants.quantize(random_matrix(HEADS * HEAD_DIM, HIDDEN), kind)
+
+    def change(writer: GGUFWriter) -> None:
+        for part in ("attn_q", "attn_output"):
+            writer.add_tensor(f"blk.1.{part}.weight", rows, raw_dtype=kind)
+
+    checkpoint = open_checkpoint(write(tmp_path / "model.gguf", change))
+    assert checkpoint.is_quantized
+    for part in ("q_proj", "o_proj"):
+        name = f"model.layers.1.self_attn.{part}.weight"
+        quantized = checkpoint.load_quantized(name)
+        assert quantized.type.name == "Q4_1"
+        expected = checkpoint.load(name, torch.float32)
+        assert quantized.shape == expected.shape
+        assert torch.equal(
+            ops.dequantize(quantized.data, quantized.type.id, torch.float32), expected
+        )
+    assert checkpoint.load_quantized("model.norm.weight") is None
+    assert checkpoint.load_quantized("model.layers.0.self_attn.q_proj.weight") is None
+    assert not open_checkpoint(write(tmp_path / "plain.gguf")).is_quantized
+
+
 def test_the_reader_and_the_operator_know_the_same_types() -> None:
     blocks = {type_.id: (type_.block_values, type_.block_bytes) for type_ in SUPPORTED_TYPES}
     assert blocks == ops.GGML_BLOCKS
