@@ -7,7 +7,7 @@ from typing import Literal
 MAX_NUM_THREADS = 1024
 
 Dtype = Literal["auto", "float32", "bfloat16"]
-Quantization = Literal["auto", "none"]
+Quantization = Literal["auto", "none", "int8", "int4"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +19,8 @@ class EngineConfig:
         dtype: of weights, activations and KV cache; "auto" takes bfloat16 unless the checkpoint
             is float32.
         quantization: "auto" computes with quantized weights as the checkpoint has them, in their
-            integers; "none" turns them into numbers of the dtype first.
+            integers; "none" turns them into numbers of the dtype first; "int8" and "int4" quantize
+            the weights of a float checkpoint while it is read.
         max_model_len: the longest sequence, prompt and output, in tokens; None takes the model's.
         max_num_seqs: the most sequences in one step.
         max_num_batched_tokens: the most tokens fed in one step; longer prompts go in chunks.
@@ -57,8 +58,10 @@ class EngineConfig:
     def __post_init__(self) -> None:
         if self.dtype not in ("auto", "float32", "bfloat16"):
             raise ValueError(f"dtype must be auto, float32 or bfloat16, got {self.dtype!r}")
-        if self.quantization not in ("auto", "none"):
-            raise ValueError(f"quantization must be auto or none, got {self.quantization!r}")
+        if self.quantization not in ("auto", "none", "int8", "int4"):
+            raise ValueError(
+                f"quantization must be auto, none, int8 or int4, got {self.quantization!r}"
+            )
         for name in (
             "max_model_len",
             "max_num_seqs",

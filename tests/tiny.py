@@ -11,10 +11,9 @@ from pyengine.models import ModelConfig, load_model
 from pyengine.ops import quantize
 from pyengine.text.chat_template import ChatTemplate
 from pyengine.text.tokenizer import Tokenizer, Vocabulary
-from pyengine.weights.ggml_types import SUPPORTED_TYPES
+from pyengine.weights.ggml_types import TYPES_BY_NAME
 from pyengine.weights.quantized import QuantizedTensor
 
-TYPES_BY_NAME = {type_.name: type_ for type_ in SUPPORTED_TYPES}
 VOCAB_SIZE = 272
 EOS_TOKEN_ID = 256
 BOS_TOKEN_ID = 257

@@ -13,9 +13,11 @@ from pyengine.engine.memory import available_memory_bytes, total_memory_bytes
 from pyengine.errors import ModelLoadError
 from pyengine.models import ModelConfig, load_model
 from pyengine.models.registry import CausalLM
+from pyengine.models.weight_reader import TensorSource
 from pyengine.text.chat_template import ChatTemplate
 from pyengine.text.tokenizer import Tokenizer, load_tokenizer
-from pyengine.weights import open_checkpoint, resolve_model
+from pyengine.weights import Checkpoint, open_checkpoint, resolve_model
+from pyengine.weights.quantizing import QuantizingSource
 
 # What the KV cache takes of the memory that is free when the engine starts.
 _KV_CACHE_SHARE = 0.25
@@ -40,7 +42,8 @@ def load(config: EngineConfig, *, show_progress: bool = False) -> LoadedModel:
 
     Raises:
         ModelLoadError: they are missing, broken or unsupported.
-        ValueError: max_model_len is more than the model was made for.
+        ValueError: max_model_len is more than the model was made for, or quantization is asked of
+            weights that have it.
     """
     path = resolve_model(config.model, show_progress=show_progress)
     checkpoint = open_checkpoint(path)
@@ -58,12 +61,12 @@ def load(config: EngineConfig, *, show_progress: bool = False) -> LoadedModel:
             f"only {model_config.vocab_size}"
         )
     dtype = model_config.resolve_dtype(config.dtype)
-    quantization = config.quantization if checkpoint.is_quantized else "none"
+    source, quantization = _quantize(checkpoint, config)
     with ThreadPoolExecutor(1) as executor:  # hashing and copying take about the same time
         digest = executor.submit(checkpoint.digest)
         model = load_model(
             model_config,
-            checkpoint,
+            source,
             dtype,
             max_model_len,
             quantization=quantization,
@@ -84,6 +87,23 @@ def load(config: EngineConfig, *, show_progress: bool = False) -> LoadedModel:
         tokenizer=tokenizer,
         chat_template=template,
     )
+
+
+def _quantize(checkpoint: Checkpoint, config: EngineConfig) -> tuple[TensorSource, Quantization]:
+    """Where the model's tensors come from, and which quantization they have: "none" if the option
+    makes no difference.
+
+    Raises:
+        ValueError: weights that are quantized already are to be quantized.
+    """
+    if config.quantization == "auto" or config.quantization == "none":
+        return checkpoint, config.quantization if checkpoint.is_quantized else "none"
+    if checkpoint.is_quantized:
+        raise ValueError(
+            f"quantization must be auto or none for {config.model}, whose weights are quantized "
+            f"already, got {config.quantization}: to choose it, take the model in float weights"
+        )
+    return QuantizingSource(checkpoint, config.quantization), config.quantization
 
 
 def fingerprint(weights_digest: str, dtype: torch.dtype, quantization: Quantization) -> str:

@@ -28,7 +28,7 @@ class WeightReader:
     Args:
         source: the checkpoint.
         dtype: of the tensors that it returns.
-        quantization: what read_weight does with quantized ones.
+        quantization: whether read_weight takes quantized ones: unless it is "none".
         show_progress: draw the bar, on standard error and if that is a terminal.
     """
 
@@ -78,14 +78,14 @@ class WeightReader:
         return tensor
 
     def read_weight(self, name: str, num_outputs: int, num_inputs: int) -> Tensor | QuantizedTensor:
-        """A matrix [num_outputs, num_inputs] of a linear layer or an embedding: quantized if it is
-        so in the checkpoint and `quantization` leaves it, else as read() returns it.
+        """A matrix [num_outputs, num_inputs] of a linear layer or an embedding: quantized if the
+        source has it so and `quantization` isn't "none", else as read() returns it.
 
         Raises:
             ModelLoadError: as read().
         """
         self._check_exists(name)
-        if self._quantization == "auto":
+        if self._quantization != "none":
             quantized = self._source.load_quantized(name)
             if quantized is not None:
                 self._check_shape(name, quantized.shape, (num_outputs, num_inputs))

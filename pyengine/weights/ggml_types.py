@@ -29,6 +29,7 @@ SUPPORTED_TYPES = (
     GGMLType("Q6_K", 14, 256, 210),
 )
 TYPES_BY_ID = {type_.id: type_ for type_ in SUPPORTED_TYPES}
+TYPES_BY_NAME = {type_.name: type_ for type_ in SUPPORTED_TYPES}
 
 # Names of the others, for messages.
 OTHER_TYPES = {

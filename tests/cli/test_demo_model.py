@@ -46,3 +46,12 @@ def test_a_length_that_the_model_was_not_made_for_is_one_line(
     assert main(["generate", str(demo_model_path), "p", "--max-model-len=100000", *ENGINE]) == 1
     error = capsys.readouterr().err.splitlines()[-1]
     assert error.startswith("pyengine: error: max_model_len must be at most 8192")
+
+
+def test_quantizing_what_is_quantized_is_one_line(
+    demo_model_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = ["generate", str(demo_model_path), "p", "--quantization=int8"]
+    assert main([*argv, *ENGINE]) == 1
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("pyengine: error: quantization must be auto or none for ")

@@ -70,3 +70,14 @@ def test_a_model_that_is_not_there_ends_with_one_line(
     assert line.startswith("pyengine: error: ")
     assert "missing.gguf" in line
     assert gc.isenabled()
+
+
+def test_an_unknown_quantization_is_refused_with_those_that_there_are(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit) as exit_info:
+        main(["serve", "m", "--quantization", "int3"])
+    assert exit_info.value.code == 2
+    error = capsys.readouterr().err
+    for name in ("int3", "auto", "none", "int8", "int4"):
+        assert name in error
