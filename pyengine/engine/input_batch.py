@@ -10,8 +10,9 @@ from torch import Tensor
 
 from pyengine._loader import load_core
 from pyengine.engine.scheduler import ScheduledBatch, ScheduledSequence
+from pyengine.engine.sequence import Sequence
 from pyengine.models.layers import AttentionInputs
-from pyengine.sampling.sampler import PenaltyInputs, SamplingInputs
+from pyengine.sampling.sampler import DrawSettings, PenaltyInputs, SamplingInputs
 
 
 @dataclass
@@ -28,39 +29,73 @@ class InputBatch:
     sampling: SamplingInputs
 
 
-def build_input_batch(batch: ScheduledBatch, block_size: int) -> InputBatch:
-    """Flattens the plan."""
-    rows = batch.rows
-    token_ids, positions, slot_mapping, block_tables, query_start_loc, seq_lens = map(
-        torch.from_numpy,
-        load_core().flatten_rows(
-            [row.token_ids for row in rows],
-            [row.first_position for row in rows],
-            [row.sequence.block_table for row in rows],
-            block_size,
-        ),
-    )
-    num_logits = [_num_logits(row) for row in rows]
-    logits_ends = itertools.accumulate(num_logits)
-    sampled = [row for row in rows if row.is_sampled]
-    return InputBatch(
-        token_ids=token_ids,
-        attention=AttentionInputs(
-            positions=positions,
-            slot_mapping=slot_mapping,
-            block_tables=block_tables,
-            query_start_loc=query_start_loc,
-            seq_lens=seq_lens,
-        ),
-        num_logits=num_logits,
-        sampled_rows=[
-            logits_row
-            for row, end in zip(rows, logits_ends, strict=True)
-            if row.is_sampled
-            for logits_row in range(end - 1 - len(row.draft_token_ids), end)
-        ],
-        sampling=_sampling_inputs(sampled),
-    )
+class InputBuilder:
+    """Flattens plans.
+
+    Args:
+        block_size: tokens per block of the KV cache.
+    """
+
+    def __init__(self, block_size: int) -> None:
+        self._block_size = block_size
+        # Streams go on for many steps: what doesn't change is made once.
+        self._drawn: list[Sequence] = []
+        self._settings = _draw_settings([])
+
+    def build(self, batch: ScheduledBatch) -> InputBatch:
+        rows = batch.rows
+        token_ids, positions, slot_mapping, block_tables, query_start_loc, seq_lens = map(
+            torch.from_numpy,
+            load_core().flatten_rows(
+                [row.token_ids for row in rows],
+                [row.first_position for row in rows],
+                [row.sequence.block_table for row in rows],
+                self._block_size,
+            ),
+        )
+        num_logits = [_num_logits(row) for row in rows]
+        logits_ends = itertools.accumulate(num_logits)
+        sampled = [row for row in rows if row.is_sampled]
+        return InputBatch(
+            token_ids=token_ids,
+            attention=AttentionInputs(
+                positions=positions,
+                slot_mapping=slot_mapping,
+                block_tables=block_tables,
+                query_start_loc=query_start_loc,
+                seq_lens=seq_lens,
+            ),
+            num_logits=num_logits,
+            sampled_rows=[
+                logits_row
+                for row, end in zip(rows, logits_ends, strict=True)
+                if row.is_sampled
+                for logits_row in range(end - 1 - len(row.draft_token_ids), end)
+            ],
+            sampling=self._sampling_inputs(sampled),
+        )
+
+    def _sampling_inputs(self, rows: Seq[ScheduledSequence]) -> SamplingInputs:
+        # What is sampled after a guess is sampled as if the guesses before it were the sequence's.
+        draws = [
+            (row.sequence, row.draft_token_ids[:k])
+            for row in rows
+            for k in range(len(row.draft_token_ids) + 1)
+        ]
+        drawn = [s for s, _ in draws]
+        if drawn != self._drawn:
+            self._drawn, self._settings = drawn, _draw_settings(drawn)
+        output_indices = [s.num_output_tokens + len(drafts) for s, drafts in draws]
+        return SamplingInputs(
+            self._settings,
+            output_indices=torch.tensor(output_indices, dtype=torch.int64),
+            penalties=_penalty_inputs(draws),
+            banned=[
+                (i, sorted(s.output.ending_token_ids))
+                for i, (s, index) in enumerate(zip(drawn, output_indices, strict=True))
+                if index < s.params.min_tokens and s.output.ending_token_ids
+            ],
+        )
 
 
 def _num_logits(row: ScheduledSequence) -> int:
@@ -71,41 +106,33 @@ def _num_logits(row: ScheduledSequence) -> int:
     return 1 + len(row.draft_token_ids) if row.is_sampled else 0
 
 
-def _sampling_inputs(rows: Seq[ScheduledSequence]) -> SamplingInputs:
-    # What is sampled after a guess is sampled as if the guesses before it were the sequence's.
-    draws = [
-        (row.sequence, row.draft_token_ids[:k])
-        for row in rows
-        for k in range(len(row.draft_token_ids) + 1)
-    ]
-    params = [s.params for s, _ in draws]
-    output_indices = [s.num_output_tokens + len(drafts) for s, drafts in draws]
-    penalties = None
-    if any(p.repetition_penalty != 1 or p.presence_penalty or p.frequency_penalty for p in params):
-        start_loc = np.zeros(len(draws) + 1, dtype=np.int32)
-        np.cumsum([s.num_tokens + len(drafts) for s, drafts in draws], out=start_loc[1:])
-        penalties = PenaltyInputs(
-            token_ids=torch.tensor([t for s, drafts in draws for t in (*s.token_ids, *drafts)]),
-            token_start_loc=torch.from_numpy(start_loc),
-            num_prompt_tokens=_int32([s.num_prompt_tokens for s, _ in draws]),
-            repetition=_float32([p.repetition_penalty for p in params]),
-            presence=_float32([p.presence_penalty for p in params]),
-            frequency=_float32([p.frequency_penalty for p in params]),
-        )
-    return SamplingInputs(
+def _draw_settings(sequences: Seq[Sequence]) -> DrawSettings:
+    params = [s.params for s in sequences]
+    return DrawSettings(
         temperature=_float32([p.temperature for p in params]),
         top_k=_int32([p.top_k for p in params]),
         top_p=_float32([p.top_p for p in params]),
         min_p=_float32([p.min_p for p in params]),
-        seeds=torch.tensor([s.seed for s, _ in draws], dtype=torch.int64),
-        output_indices=torch.tensor(output_indices, dtype=torch.int64),
+        seeds=torch.tensor([s.seed for s in sequences], dtype=torch.int64),
         num_logprobs=[p.logprobs for p in params],
-        penalties=penalties,
-        banned=[
-            (i, sorted(s.output.ending_token_ids))
-            for i, ((s, _), index) in enumerate(zip(draws, output_indices, strict=True))
-            if index < s.params.min_tokens and s.output.ending_token_ids
-        ],
+    )
+
+
+def _penalty_inputs(draws: Seq[tuple[Sequence, tuple[int, ...]]]) -> PenaltyInputs | None:
+    params = [s.params for s, _ in draws]
+    if not any(
+        p.repetition_penalty != 1 or p.presence_penalty or p.frequency_penalty for p in params
+    ):
+        return None
+    start_loc = np.zeros(len(draws) + 1, dtype=np.int32)
+    np.cumsum([s.num_tokens + len(drafts) for s, drafts in draws], out=start_loc[1:])
+    return PenaltyInputs(
+        token_ids=torch.tensor([t for s, drafts in draws for t in (*s.token_ids, *drafts)]),
+        token_start_loc=torch.from_numpy(start_loc),
+        num_prompt_tokens=_int32([s.num_prompt_tokens for s, _ in draws]),
+        repetition=_float32([p.repetition_penalty for p in params]),
+        presence=_float32([p.presence_penalty for p in params]),
+        frequency=_float32([p.frequency_penalty for p in params]),
     )
 
 

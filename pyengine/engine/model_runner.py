@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pyengine import ops
 from pyengine.engine.faults import FaultInjection
-from pyengine.engine.input_batch import InputBatch, build_input_batch
+from pyengine.engine.input_batch import InputBatch, InputBuilder
 from pyengine.engine.scheduler import ScheduledBatch
 from pyengine.models.layers import KVCache
 from pyengine.models.registry import CausalLM
@@ -52,7 +52,7 @@ class ModelRunner:
     ) -> None:
         self._model = model
         self._cache = cache
-        self._block_size = block_size
+        self._input_builder = InputBuilder(block_size)
         self._faults = faults or FaultInjection()
         self._observer = observer
 
@@ -60,7 +60,7 @@ class ModelRunner:
     def execute(self, batch: ScheduledBatch) -> list[StepOutput]:
         """Computes the rows of the plan; one output per row, in the plan's order."""
         self._faults.before_stage("inputs", batch.step)
-        inputs = build_input_batch(batch, self._block_size)
+        inputs = self._input_builder.build(batch)
         self._faults.before_stage("forward", batch.step)
         hidden = self._model.forward(inputs.token_ids, inputs.attention, self._cache)
         if self._observer is not None:
@@ -69,14 +69,14 @@ class ModelRunner:
         num_rows = sum(inputs.num_logits)
         if num_rows == 0:
             return [StepOutput([], [], []) for _ in batch.rows]
-        logits = self._model.logits(
-            ops.gather_logits(
+        if num_rows < len(hidden):
+            hidden = ops.gather_logits(
                 hidden,
                 inputs.attention.query_start_loc,
                 torch.tensor(inputs.num_logits, dtype=torch.int32),
                 num_rows,
             )
-        )
+        logits = self._model.logits(hidden)
         # The prompt's first: sampling overwrites the rows that it samples from.
         prompt_logprobs = self._prompt_logprobs(batch, inputs, logits)
         sampled_logits = logits

@@ -22,16 +22,23 @@ class PenaltyInputs:
 
 
 @dataclass
-class SamplingInputs:
-    """How to draw for each of R rows. A row's draw depends on its own entries alone."""
+class DrawSettings:
+    """What a request says about each of R draws."""
 
     temperature: Tensor  # float32 [R], 0: greedy
     top_k: Tensor  # int32 [R], <= 0: all
     top_p: Tensor  # float32 [R]
     min_p: Tensor  # float32 [R]
     seeds: Tensor  # int64 [R]
-    output_indices: Tensor  # int64 [R]: how many tokens were generated before this one
     num_logprobs: list[int | None]  # per row; None: not asked for
+
+
+@dataclass
+class SamplingInputs:
+    """How to draw for each of R rows. A row's draw depends on its own entries alone."""
+
+    settings: DrawSettings
+    output_indices: Tensor  # int64 [R]: how many tokens were generated before this one
     penalties: PenaltyInputs | None  # None: no row has any
     # (row, token ids) that may not be drawn: those that end a sequence below min_tokens.
     banned: list[tuple[int, list[int]]]
@@ -50,7 +57,8 @@ def sample(logits: Tensor, inputs: SamplingInputs) -> SampledTokens:
 
     Log-probabilities are those of the model: before penalties, temperature and filters.
     """
-    wants_logprobs = any(n is not None for n in inputs.num_logprobs)
+    settings = inputs.settings
+    wants_logprobs = any(n is not None for n in settings.num_logprobs)
     changes_logits = inputs.penalties is not None or bool(inputs.banned)
     original = logits.clone() if wants_logprobs and changes_logits else logits
     if inputs.penalties is not None:
@@ -68,17 +76,17 @@ def sample(logits: Tensor, inputs: SamplingInputs) -> SampledTokens:
         logits[row, token_ids] = -torch.inf
     chosen = ops.sample(
         logits,
-        inputs.temperature,
-        inputs.top_k,
-        inputs.top_p,
-        inputs.min_p,
-        inputs.seeds,
+        settings.temperature,
+        settings.top_k,
+        settings.top_p,
+        settings.min_p,
+        settings.seeds,
         inputs.output_indices,
     )
-    logprobs: list[TokenLogprobs | None] = [None] * len(inputs.num_logprobs)
+    logprobs: list[TokenLogprobs | None] = [None] * len(settings.num_logprobs)
     if wants_logprobs:
-        rows = [r for r, n in enumerate(inputs.num_logprobs) if n is not None]
-        num_top = [n for n in inputs.num_logprobs if n is not None]
+        rows = [r for r, n in enumerate(settings.num_logprobs) if n is not None]
+        num_top = [n for n in settings.num_logprobs if n is not None]
         for row, logprob in zip(
             rows, token_logprobs(original[rows], chosen[rows], num_top), strict=True
         ):
