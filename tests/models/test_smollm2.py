@@ -111,8 +111,8 @@ def test_computing_with_quantized_weights_says_nearly_the_same(llm, quantized_ll
     assert abs(difference / num_tokens) < 0.03
 
 
-def test_the_demo_answers_in_sensible_english(quantized_llm):
-    answer = quantized_llm.chat(
+def test_the_demo_answers_in_sensible_english(llm):
+    answer = llm.chat(
         [{"role": "user", "content": "What is the capital of France?"}],
         SamplingParams(temperature=0, max_tokens=32),
     )
