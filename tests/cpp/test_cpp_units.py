@@ -21,6 +21,7 @@ PLAIN_COMPILER = [
     *("-std=c++20", "-g", "-Wall", "-Wextra", "-Werror"),
 ]
 COMPILER = [*PLAIN_COMPILER, "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+PYTHON_SOURCES = {"module.cpp", "batch_inputs.cpp"}  # of csrc/core
 THREAD_POOL = ROOT / "csrc/cpu/thread_pool.cpp"
 
 
@@ -39,10 +40,10 @@ def run(*command: object, **options: object) -> str:
 
 @pytest.fixture(scope="module")
 def core_objects(tmp_path_factory):
-    """csrc/core without its Python module, and the thread pool, compiled once for all tests."""
+    """csrc/core without what knows Python, and the thread pool, compiled once for all tests."""
     folder = tmp_path_factory.mktemp("core")
     sources = [ROOT / source for source in _build.core_sources(str(ROOT))]
-    sources = [source for source in sources if source.name != "module.cpp"] + [THREAD_POOL]
+    sources = [source for source in sources if source.name not in PYTHON_SOURCES] + [THREAD_POOL]
     objects = [folder / source.with_suffix(".o").name for source in sources]
 
     def compile_one(source, target):
