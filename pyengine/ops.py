@@ -371,6 +371,9 @@ def _(
     return 0
 
 
+NOT_QUANTIZED = -1  # the type of a weight through pack_linear_weight, among ggml types
+
+
 def decoder_add_projection(
     decoder: int,
     weights: list[Tensor],
@@ -383,7 +386,7 @@ def decoder_add_projection(
     Args:
         weights: through pack_linear_weight or pack_quantized_weight, their outputs side by side.
         num_outputs: of each weight.
-        ggml_types: of each weight, -1 for one through pack_linear_weight.
+        ggml_types: of each weight, or NOT_QUANTIZED.
         bias: [sum of num_outputs], or None.
     """
     _ops.decoder_add_projection(decoder, weights, num_outputs, ggml_types, bias)

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from pyengine import ops
 from pyengine.models.layers import AttentionInputs, DecoderLayer, KVCache, RMSNorm
-from pyengine.models.packed_weights import QuantizedWeight
 
 
 class Decoder(Protocol):
@@ -70,10 +69,7 @@ class FusedDecoder:
                     self._number,
                     [weight.packed for weight in projection.weights],
                     [weight.num_outputs for weight in projection.weights],
-                    [
-                        weight.type.id if isinstance(weight, QuantizedWeight) else -1
-                        for weight in projection.weights
-                    ],
+                    [weight.ggml_type for weight in projection.weights],
                     projection.bias,
                 )
 

@@ -22,6 +22,11 @@ class DenseWeight:
     num_outputs: int
     num_inputs: int
 
+    @property
+    def ggml_type(self) -> int:
+        """As ops.decoder_add_projection takes it."""
+        return ops.NOT_QUANTIZED
+
     @classmethod
     def pack(cls, weight: Tensor) -> DenseWeight:
         return cls(ops.pack_linear_weight(weight), *weight.shape)
@@ -43,6 +48,10 @@ class QuantizedWeight:
     type: GGMLType
     num_outputs: int
     num_inputs: int
+
+    @property
+    def ggml_type(self) -> int:
+        return self.type.id
 
     @classmethod
     def pack(cls, weight: QuantizedTensor) -> QuantizedWeight:

@@ -162,12 +162,16 @@ def test_a_decoder_takes_its_own_projections_alone():
     decoder = empty_decoder()
     weights = [ops.pack_linear_weight(torch.zeros(128, 64))]
     with pytest.raises(RuntimeError, match="num_outputs must add up to 128"):
-        ops.decoder_add_projection(decoder, weights, [100], [-1], None)
+        ops.decoder_add_projection(decoder, weights, [100], [ops.NOT_QUANTIZED], None)
     with pytest.raises(RuntimeError, match="packed_weight must be for 64 inputs"):
         ops.decoder_add_projection(
-            decoder, [ops.pack_linear_weight(torch.zeros(128, 63))], [128], [-1], None
+            decoder,
+            [ops.pack_linear_weight(torch.zeros(128, 63))],
+            [128],
+            [ops.NOT_QUANTIZED],
+            None,
         )
-    ops.decoder_add_projection(decoder, weights, [128], [-1], None)
+    ops.decoder_add_projection(decoder, weights, [128], [ops.NOT_QUANTIZED], None)
     cache = torch.zeros(1, 1, 2, 4, 16)
     step = [torch.zeros(1, dtype=torch.int64)] * 2
     step += [torch.zeros(1, 1).int(), torch.tensor([0, 1]).int(), torch.ones(1).int()]
@@ -186,4 +190,4 @@ def test_a_model_that_is_dropped_gives_its_weights_back():
     gc.collect()
     assert gone() is None
     with pytest.raises(RuntimeError, match=f"decoder {number} doesn't exist"):
-        ops.decoder_add_projection(number, [torch.zeros(1)], [1], [-1], None)
+        ops.decoder_add_projection(number, [torch.zeros(1)], [1], [ops.NOT_QUANTIZED], None)
