@@ -17,17 +17,14 @@ void quantize_group(const T* x, ActivationGroup& group) {
   const bool is_normal = magnitude >= 0x1p-120f;
   group.scale = (is_normal ? magnitude / 127.0f : 0.0f) + sum(poison);
   const Vec inverse = broadcast(is_normal ? 127.0f / magnitude : 0.0f);
-  float rounded[kQuantizedGroup];
+  int32_t sums[2] = {};
   for (int64_t v = 0; v < kVecs; ++v) {
     // max returns its second argument when the first is NaN.
     const Vec scaled = max(values[v] * inverse, broadcast(-127.0f));
-    store(rounded + v * kVecSize, round(min(scaled, broadcast(127.0f))));
+    const Ints rounded = to_ints(min(scaled, broadcast(127.0f)));
+    store_int8(group.values + v * kVecSize, rounded);
+    sums[2 * v / kVecs] += sum(rounded);
   }
-  int32_t sums[2] = {};
-  for (int64_t i = 0; i < kQuantizedGroup; ++i) {
-    group.values[i] = static_cast<int8_t>(rounded[i]);
-  }
-  for (int64_t i = 0; i < kQuantizedGroup; ++i) sums[i / 16] += group.values[i];
   const int32_t sum_of_values = sums[0] + sums[1];
   group.scaled_sum = group.scale * static_cast<float>(sum_of_values);
   group.offset_8 = -8 * sum_of_values;
