@@ -95,17 +95,37 @@ inline void check_heads(const Tensor& t, const char* name) {
                   ", ", t.stride(1), ", ", t.stride(2), "]");
 }
 
-// key_cache and value_cache [B, K, P, D] of the queries' dtype and head size.
+// The bytes of a float32, after the elements of a row of an int8 cache.
+constexpr int64_t kScaleBytes = 4;
+
+// Keys and values have the dtype of `other`, or are int8 with scales. Returns the elements of a row.
+inline int64_t check_cache_dtypes(const Tensor& key_cache, const Tensor& value_cache,
+                                  const Tensor& other, const char* other_name, int64_t head_size) {
+  if (key_cache.scalar_type() != ScalarType::Char) {
+    check_same_dtype(key_cache, "key_cache", other, other_name);
+    check_same_dtype(value_cache, "value_cache", other, other_name);
+    return head_size;
+  }
+  check_dtype(value_cache, "value_cache", ScalarType::Char);
+  STD_TORCH_CHECK(head_size <= kMaxHeadSize, "key_cache must have a head size of at most ",
+                  kMaxHeadSize, " if it is int8, got ", head_size);
+  return head_size + kScaleBytes;
+}
+
+// key_cache and value_cache [B, K, P, D] of the queries' dtype and head size, or int8
+// [B, K, P, D + 4] with a float32 after each row.
 inline void check_caches(const Tensor& query, const Tensor& key_cache, const Tensor& value_cache) {
   check_dim(key_cache, "key_cache", 4);
-  check_same_dtype(key_cache, "key_cache", query, "query");
-  STD_TORCH_CHECK(key_cache.size(3) == query.size(2), "key_cache must have query's head size ",
-                  query.size(2), " last, got shape ", shape_of(key_cache));
+  const int64_t row_size =
+      check_cache_dtypes(key_cache, value_cache, query, "query", query.size(2));
+  STD_TORCH_CHECK(key_cache.size(3) == row_size, "key_cache must have query's head size ",
+                  query.size(2),
+                  row_size == query.size(2) ? " last" : " and a scale's 4 bytes last",
+                  ", got shape ", shape_of(key_cache));
   STD_TORCH_CHECK(key_cache.size(2) > 0,
                   "key_cache must have a block size of at least 1, got shape ",
                   shape_of(key_cache));
   check_contiguous(key_cache, "key_cache");
-  check_same_dtype(value_cache, "value_cache", query, "query");
   check_shape(value_cache, "value_cache",
               {key_cache.size(0), key_cache.size(1), key_cache.size(2), key_cache.size(3)});
   check_contiguous(value_cache, "value_cache");
@@ -229,14 +249,13 @@ inline void check_decoder_run(const Tensor& norm, int64_t num_layers, int64_t nu
   check_vector(slot_mapping, "slot_mapping", ScalarType::Long, residual.size(0));
   check_attention_inputs(block_tables, query_start_loc, seq_lens);
   check_dim(key_cache, "key_cache", 5);
-  check_same_dtype(key_cache, "key_cache", norm, "norms");
+  const int64_t row_size = check_cache_dtypes(key_cache, value_cache, norm, "norms", head_size);
   check_contiguous(key_cache, "key_cache");
   check_shape(key_cache, "key_cache",
-              {num_layers, key_cache.size(1), num_kv_heads, key_cache.size(3), head_size});
-  check_same_dtype(value_cache, "value_cache", norm, "norms");
+              {num_layers, key_cache.size(1), num_kv_heads, key_cache.size(3), row_size});
   check_contiguous(value_cache, "value_cache");
   check_shape(value_cache, "value_cache",
-              {num_layers, key_cache.size(1), num_kv_heads, key_cache.size(3), head_size});
+              {num_layers, key_cache.size(1), num_kv_heads, key_cache.size(3), row_size});
 }
 
 inline void check_silu_and_mul(const Tensor& x) {

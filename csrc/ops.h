@@ -25,7 +25,8 @@ Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps);
 void fused_add_rms_norm_(const Tensor& x, const Tensor& residual, const Tensor& weight, double eps);
 
 // query [T, H, D] is rotated in place; key (rotated) and value [T, K, D] are written to the slots
-// (block * P + offset; -1 writes nothing) of key_cache and value_cache [B, K, P, D]. positions,
+// (block * P + offset; -1 writes nothing) of key_cache and value_cache [B, K, P, D], of the same
+// dtype or int8: then a row of D ends in four bytes more, the float32 that it is times of. positions,
 // slot_mapping [T] int64; cos_sin [max_position, rotary_dim] float32, a row is [cos | sin].
 void rope_and_cache(const Tensor& query, const Tensor& key, const Tensor& value,
                     const Tensor& positions, const Tensor& cos_sin, const Tensor& key_cache,

@@ -8,6 +8,7 @@ MAX_NUM_THREADS = 1024
 
 Dtype = Literal["auto", "float32", "bfloat16"]
 Quantization = Literal["auto", "none", "int8", "int4"]
+KVCacheDtype = Literal["auto", "int8"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +32,8 @@ class EngineConfig:
             guesses none.
         block_size: tokens per block of the KV cache.
         num_kv_blocks: blocks in the KV cache; None sizes it from `kv_cache_bytes`.
+        kv_cache_dtype: "int8" keeps keys and values in about half the memory of bfloat16, with a
+            scale for each token and head; "auto" takes the model's dtype.
         kv_cache_bytes: memory for the KV cache; None takes a quarter of what is free, at most
             what max_num_seqs sequences of max_model_len could use.
         enable_prefix_caching: reuse the K/V of a prefix that an earlier sequence had.
@@ -49,6 +52,7 @@ class EngineConfig:
     max_draft_tokens: int = 8
     block_size: int = 16
     num_kv_blocks: int | None = None
+    kv_cache_dtype: KVCacheDtype = "auto"
     kv_cache_bytes: int | None = None
     enable_prefix_caching: bool = True
     max_num_waiting: int = 1024
@@ -62,6 +66,8 @@ class EngineConfig:
             raise ValueError(
                 f"quantization must be auto, none, int8 or int4, got {self.quantization!r}"
             )
+        if self.kv_cache_dtype not in ("auto", "int8"):
+            raise ValueError(f"kv_cache_dtype must be auto or int8, got {self.kv_cache_dtype!r}")
         for name in (
             "max_model_len",
             "max_num_seqs",

@@ -53,7 +53,9 @@ def rope_and_cache(
         query, key, value: contiguous in their last two dimensions, any stride between tokens.
         positions: [T] int64, in [0, max_position).
         cos_sin: [max_position, rotary_dim] float32; a row is [cos | sin], each rotary_dim / 2.
-        key_cache, value_cache: [B, K, P, D], of the query's dtype; mutated.
+        key_cache, value_cache: [B, K, P, D], of the query's dtype, or int8 [B, K, P, D + 4]: whole
+            numbers from -127 to 127, then in four bytes the float32 that they are times of, the
+            row's largest magnitude / 127. Mutated.
         slot_mapping: [T] int64, in [-1, B * P).
     """
     _ops.rope_and_cache(query, key, value, positions, cos_sin, key_cache, value_cache, slot_mapping)
@@ -94,7 +96,8 @@ def paged_attention(
 
     Args:
         query: contiguous in its last two dimensions, any stride between tokens; D up to 256.
-        key_cache, value_cache: [B, K, P, D], of the query's dtype.
+        key_cache, value_cache: [B, K, P, D], of the query's dtype, or int8 [B, K, P, D + 4] as
+            rope_and_cache writes it.
         block_tables: [S, max_blocks] int32; entries that no query sees are not read.
         query_start_loc: [S + 1] int32, offsets of the sequences in the flat batch.
         seq_lens: [S] int32, context lengths with this step's tokens.

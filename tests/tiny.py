@@ -123,6 +123,7 @@ class ByteTokenizer(Tokenizer):
 @functools.cache
 def tiny_model(
     dtype: torch.dtype = torch.float32,
+    kv_cache_dtype: torch.dtype | None = None,
     eos_token_ids: frozenset[int] = frozenset({EOS_TOKEN_ID}),
     letters: bool = False,
     is_quantized: bool = False,
@@ -140,6 +141,7 @@ def tiny_model(
         ),
         config=config,
         dtype=dtype,
+        kv_cache_dtype=kv_cache_dtype or dtype,
         max_model_len=config.max_position_embeddings,
         fingerprint="fp_tiny",
         tokenizer=tokenizer,

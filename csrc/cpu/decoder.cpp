@@ -62,6 +62,17 @@ class DecoderOf : public Decoder {
   }
 
   void run(const Tensor& residual, const Tensor& out, const DecoderStep& step) override {
+    if (step.key_cache.scalar_type() == ScalarType::Char) {
+      run_with_cache<int8_t>(residual, out, step);
+    } else {
+      run_with_cache<T>(residual, out, step);
+    }
+  }
+
+ private:
+  // For a KV cache of elements C.
+  template <typename C>
+  void run_with_cache(const Tensor& residual, const Tensor& out, const DecoderStep& step) {
     STD_TORCH_CHECK(static_cast<int64_t>(projections_.size()) == 4 * config_.num_layers(),
                     "the decoder lacks projections: it has ", projections_.size(), " for ",
                     config_.num_layers(), " layers");
@@ -106,14 +117,14 @@ class DecoderOf : public Decoder {
     T* const x = mutable_data<T>(out);  // always the input of the next projection, or its output
 
     const int64_t layer_size = step.key_cache.stride(0);
-    RopeAndCacheArgs<T> rope{
+    RopeAndCacheArgs<T, C> rope{
         .query = qkv,
         .key = qkv + query_size,
         .value = qkv + query_size + kv_size,
         .positions = data<int64_t>(step.positions),
         .cos_sin = data<float>(config_.cos_sin),
-        .key_cache = mutable_data<T>(step.key_cache),
-        .value_cache = mutable_data<T>(step.value_cache),
+        .key_cache = mutable_data<C>(step.key_cache),
+        .value_cache = mutable_data<C>(step.value_cache),
         .slot_mapping = data<int64_t>(step.slot_mapping),
         .query_stride = qkv_size,
         .key_stride = qkv_size,
@@ -124,7 +135,7 @@ class DecoderOf : public Decoder {
         .rotary_dim = config_.cos_sin.size(1),
         .block_size = step.key_cache.size(3),
     };
-    AttentionArgs<T> attention{
+    AttentionArgs<T, C> attention{
         .query = qkv,
         .key_cache = rope.key_cache,
         .value_cache = rope.value_cache,
@@ -160,7 +171,6 @@ class DecoderOf : public Decoder {
     }
   }
 
- private:
   const T* norm(int64_t index) const { return data<T>(config_.norms[static_cast<size_t>(index)]); }
 
   void project(const Projection& projection, const T* x, int64_t num_inputs, int64_t num_rows, T* y,

@@ -36,27 +36,27 @@ struct FusedAddRmsNormArgs {
   float eps;
 };
 
-template <typename T>
-struct RopeAndCacheArgs {
-  T* query;                     // [tokens, num_heads, head_size], rotated in place
-  const T* key;                 // [tokens, num_kv_heads, head_size]
-  const T* value;               // [tokens, num_kv_heads, head_size]
-  const int64_t* positions;     // [tokens]
-  const float* cos_sin;         // [max_position, rotary_dim], rows of [cos | sin]
-  T* key_cache;                 // [blocks, num_kv_heads, block_size, head_size]
-  T* value_cache;               // [blocks, num_kv_heads, block_size, head_size]
-  const int64_t* slot_mapping;  // [tokens], block * block_size + offset or -1
-  int64_t query_stride, key_stride, value_stride;  // elements from token to token
-  int64_t num_heads, num_kv_heads, head_size, rotary_dim, block_size;
-};
-
-// Elements from row to row of a cache of C. A row of int8 ends in a float32 that all are times of.
+// A row of the KV cache, elements of C. One of int8 ends in a float32 that all others are times of.
 template <typename C>
 constexpr bool kIsScaled = sizeof(C) == 1;
 template <typename C>
 constexpr int64_t cache_row_size(int64_t head_size) {
   return head_size + (kIsScaled<C> ? static_cast<int64_t>(sizeof(float)) : 0);
 }
+
+template <typename T, typename C = T>
+struct RopeAndCacheArgs {
+  T* query;                     // [tokens, num_heads, head_size], rotated in place
+  const T* key;                 // [tokens, num_kv_heads, head_size]
+  const T* value;               // [tokens, num_kv_heads, head_size]
+  const int64_t* positions;     // [tokens]
+  const float* cos_sin;         // [max_position, rotary_dim], rows of [cos | sin]
+  C* key_cache;                 // [blocks, num_kv_heads, block_size, cache_row_size]
+  C* value_cache;               // [blocks, num_kv_heads, block_size, cache_row_size]
+  const int64_t* slot_mapping;  // [tokens], block * block_size + offset or -1
+  int64_t query_stride, key_stride, value_stride;  // elements from token to token
+  int64_t num_heads, num_kv_heads, head_size, rotary_dim, block_size;
+};
 
 template <typename T, typename C = T>
 struct AttentionArgs {
@@ -140,16 +140,23 @@ struct SoftmaxArgs {
   int64_t end_of_ties;  // an index into the run of tokens; may lie outside of it
 };
 
+// Kernels that exist for each activation type T and element type C of its KV cache: T or int8.
+template <typename T, typename C>
+struct CacheKernels {
+  void (*rope_and_cache)(const RopeAndCacheArgs<T, C>&, int64_t begin_token, int64_t end_token);
+  // scratch: attention_scratch_size floats; partials: plan.partial_size floats.
+  void (*attend)(const AttentionArgs<T, C>&, const AttentionItem&, float* scratch, float* partials);
+  void (*merge_attention)(const AttentionArgs<T, C>&, const AttentionItem&, float* scratch,
+                          float* partials);
+};
+
 // Kernels that exist for each activation type T.
 template <typename T>
 struct TypedKernels {
   void (*rms_norm)(const RmsNormArgs<T>&, int64_t begin_row, int64_t end_row);
   void (*fused_add_rms_norm)(const FusedAddRmsNormArgs<T>&, int64_t begin_row, int64_t end_row);
-  void (*rope_and_cache)(const RopeAndCacheArgs<T>&, int64_t begin_token, int64_t end_token);
-  // scratch: attention_scratch_size floats; partials: plan.partial_size floats.
-  void (*attend)(const AttentionArgs<T>&, const AttentionItem&, float* scratch, float* partials);
-  void (*merge_attention)(const AttentionArgs<T>&, const AttentionItem&, float* scratch,
-                          float* partials);
+  CacheKernels<T, T> same_cache;
+  CacheKernels<T, int8_t> int8_cache;
   void (*silu_and_mul)(const SiluAndMulArgs<T>&, int64_t begin_row, int64_t end_row);
   void (*linear)(const LinearArgs<T, T>&, int64_t begin_panel, int64_t end_panel);
   void (*linear_to_float)(const LinearArgs<T, float>&, int64_t begin_panel, int64_t end_panel);
@@ -162,6 +169,15 @@ struct TypedKernels {
   void (*dequantize)(const DequantizeArgs<T>&, int64_t begin_row, int64_t end_row);
   // Returns whether all elements are finite; the others have no meaning in `out`.
   bool (*quantize)(const QuantizeArgs<T>&, int64_t begin_block, int64_t end_block);
+
+  template <typename C>
+  const CacheKernels<T, C>& cached() const {
+    if constexpr (kIsScaled<C>) {
+      return int8_cache;
+    } else {
+      return same_cache;
+    }
+  }
 };
 
 struct Kernels {

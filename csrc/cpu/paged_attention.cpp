@@ -21,10 +21,10 @@ int64_t attention_scratch_floats(const AttentionShape& shape, const AttentionPla
   return plan.num_workers * attention_scratch_size(shape) + plan.partial_size;
 }
 
-template <typename T>
-void run_paged_attention(const AttentionArgs<T>& args, const AttentionShape& shape,
+template <typename T, typename C>
+void run_paged_attention(const AttentionArgs<T, C>& args, const AttentionShape& shape,
                          const AttentionPlan& plan, float* scratch) {
-  const auto& kernel = kernels().typed<T>();
+  const auto& kernel = kernels().typed<T>().template cached<C>();
   const int64_t worker_size = attention_scratch_size(shape);
   float* const partials = scratch + plan.num_workers * worker_size;
   parallel_dynamic(static_cast<int64_t>(plan.items.size()), plan.num_workers,
@@ -39,9 +39,13 @@ void run_paged_attention(const AttentionArgs<T>& args, const AttentionShape& sha
                    });
 }
 
-template void run_paged_attention(const AttentionArgs<float>&, const AttentionShape&,
+template void run_paged_attention(const AttentionArgs<float, float>&, const AttentionShape&,
                                   const AttentionPlan&, float*);
-template void run_paged_attention(const AttentionArgs<bfloat16>&, const AttentionShape&,
+template void run_paged_attention(const AttentionArgs<float, int8_t>&, const AttentionShape&,
+                                  const AttentionPlan&, float*);
+template void run_paged_attention(const AttentionArgs<bfloat16, bfloat16>&, const AttentionShape&,
+                                  const AttentionPlan&, float*);
+template void run_paged_attention(const AttentionArgs<bfloat16, int8_t>&, const AttentionShape&,
                                   const AttentionPlan&, float*);
 
 Tensor paged_attention(const Tensor& query, const Tensor& key_cache, const Tensor& value_cache,
@@ -66,12 +70,13 @@ Tensor paged_attention(const Tensor& query, const Tensor& key_cache, const Tenso
   const Tensor scratch =
       torch::stable::new_empty(query, {attention_scratch_floats(shape, plan)}, ScalarType::Float);
   Tensor out = torch::stable::new_empty(query, {query.size(0), query.size(1), query.size(2)});
-  dispatch_activation(query.scalar_type(), [&](auto type) {
+  dispatch_cache(query.scalar_type(), key_cache.scalar_type(), [&](auto type, auto cached) {
     using T = decltype(type);
-    const AttentionArgs<T> args{
+    using C = decltype(cached);
+    const AttentionArgs<T, C> args{
         .query = data<T>(query),
-        .key_cache = data<T>(key_cache),
-        .value_cache = data<T>(value_cache),
+        .key_cache = data<C>(key_cache),
+        .value_cache = data<C>(value_cache),
         .out = mutable_data<T>(out),
         .block_tables = data<int32_t>(block_tables),
         .query_stride = query.stride(0),

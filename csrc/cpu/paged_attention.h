@@ -14,13 +14,17 @@ int64_t attention_scratch_floats(const AttentionShape& shape, const AttentionPla
 
 // One layer's attention: args.out from all else in `args`. `plan` was made of `shape`, whose sizes
 // are those in `args`; scratch holds attention_scratch_floats(shape, plan).
-template <typename T>
-void run_paged_attention(const AttentionArgs<T>& args, const AttentionShape& shape,
+template <typename T, typename C>
+void run_paged_attention(const AttentionArgs<T, C>& args, const AttentionShape& shape,
                          const AttentionPlan& plan, float* scratch);
 
-extern template void run_paged_attention(const AttentionArgs<float>&, const AttentionShape&,
+extern template void run_paged_attention(const AttentionArgs<float, float>&, const AttentionShape&,
                                          const AttentionPlan&, float*);
-extern template void run_paged_attention(const AttentionArgs<bfloat16>&, const AttentionShape&,
+extern template void run_paged_attention(const AttentionArgs<float, int8_t>&, const AttentionShape&,
                                          const AttentionPlan&, float*);
+extern template void run_paged_attention(const AttentionArgs<bfloat16, bfloat16>&,
+                                         const AttentionShape&, const AttentionPlan&, float*);
+extern template void run_paged_attention(const AttentionArgs<bfloat16, int8_t>&,
+                                         const AttentionShape&, const AttentionPlan&, float*);
 
 }  // namespace pyengine

@@ -17,16 +17,17 @@ void rope_and_cache(const Tensor& query, const Tensor& key, const Tensor& value,
   check_range("slot_mapping", data<int64_t>(slot_mapping), query.size(0), -1, num_slots);
   const int64_t num_tokens = query.size(0), num_heads = query.size(1);
   const int64_t num_kv_heads = key.size(1), head_size = query.size(2);
-  dispatch_activation(query.scalar_type(), [&](auto type) {
+  dispatch_cache(query.scalar_type(), key_cache.scalar_type(), [&](auto type, auto cached) {
     using T = decltype(type);
-    const RopeAndCacheArgs<T> args{
+    using C = decltype(cached);
+    const RopeAndCacheArgs<T, C> args{
         .query = mutable_data<T>(query),
         .key = data<T>(key),
         .value = data<T>(value),
         .positions = data<int64_t>(positions),
         .cos_sin = data<float>(cos_sin),
-        .key_cache = mutable_data<T>(key_cache),
-        .value_cache = mutable_data<T>(value_cache),
+        .key_cache = mutable_data<C>(key_cache),
+        .value_cache = mutable_data<C>(value_cache),
         .slot_mapping = data<int64_t>(slot_mapping),
         .query_stride = query.stride(0),
         .key_stride = key.stride(0),

@@ -27,11 +27,12 @@ void run_silu_and_mul(const SiluAndMulArgs<T>& args, int64_t num_rows) {
   });
 }
 
-template <typename T>
-void run_rope_and_cache(const RopeAndCacheArgs<T>& args, int64_t num_tokens) {
-  parallel_items(
-      num_tokens, 2 * (args.num_heads + 2 * args.num_kv_heads) * args.head_size,
-      [&](int64_t begin, int64_t end) { kernels().typed<T>().rope_and_cache(args, begin, end); });
+template <typename T, typename C>
+void run_rope_and_cache(const RopeAndCacheArgs<T, C>& args, int64_t num_tokens) {
+  const int64_t cost_per_token = 2 * (args.num_heads + 2 * args.num_kv_heads) * args.head_size;
+  parallel_items(num_tokens, cost_per_token, [&](int64_t begin, int64_t end) {
+    kernels().typed<T>().template cached<C>().rope_and_cache(args, begin, end);
+  });
 }
 
 }  // namespace pyengine

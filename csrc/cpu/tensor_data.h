@@ -32,4 +32,17 @@ void dispatch_activation(torch::headeronly::ScalarType dtype, const Body& body) 
   }
 }
 
+// Calls body with a value of the activation type and one of the KV cache's element type.
+template <typename Body>
+void dispatch_cache(torch::headeronly::ScalarType dtype, torch::headeronly::ScalarType cache_dtype,
+                    const Body& body) {
+  dispatch_activation(dtype, [&](auto type) {
+    if (cache_dtype == torch::headeronly::ScalarType::Char) {
+      body(type, int8_t{});
+    } else {
+      body(type, type);
+    }
+  });
+}
+
 }  // namespace pyengine

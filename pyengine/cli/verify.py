@@ -29,10 +29,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="auto",
         help="of weights, activations and KV cache (default: auto)",
     )
+    parser.add_argument(
+        "--kv-cache-dtype",
+        choices=("auto", "int8"),
+        default="auto",
+        help="of the KV cache, if not the other's (default: auto)",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
-    config = EngineConfig(model=args.model, dtype=args.dtype)
+    config = EngineConfig(model=args.model, dtype=args.dtype, kv_cache_dtype=args.kv_cache_dtype)
 
     from pyengine import ops
     from pyengine.engine.loading import load

@@ -97,7 +97,7 @@ class Engine:
             shape.num_kv_heads,
             config.block_size,
             shape.head_size,
-            loaded.dtype,
+            loaded.kv_cache_dtype,
         )
         self._runner = ModelRunner(loaded.model, cache, config.block_size, faults, observer)
         self._faults = faults or FaultInjection()
@@ -126,10 +126,11 @@ class Engine:
     def describe(self) -> str:
         """What was chosen, in one line: model, dtype, lengths, memory, kernels."""
         loaded, block_size = self.loaded, self.config.block_size
-        block_bytes = block_size * loaded.config.kv_bytes_per_token(loaded.dtype)
+        block_bytes = block_size * loaded.config.kv_bytes_per_token(loaded.kv_cache_dtype)
         return (
             f"{loaded.name}: {str(loaded.dtype).removeprefix('torch.')}, "
             f"sequences of up to {self.max_sequence_len} tokens, "
+            f"{str(loaded.kv_cache_dtype).removeprefix('torch.')} "
             f"KV cache of {self.num_kv_blocks} blocks of {block_size} tokens "
             f"({self.num_kv_blocks * block_bytes / 2**20:.0f} MiB), "
             f"{ops.isa_name()} kernels on {torch.get_num_threads()} threads"

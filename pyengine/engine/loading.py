@@ -31,6 +31,7 @@ class LoadedModel:
     model: CausalLM
     config: ModelConfig
     dtype: torch.dtype
+    kv_cache_dtype: torch.dtype  # that of the model, or int8
     max_model_len: int
     fingerprint: str  # another one if the numbers that it computes can be others
     tokenizer: Tokenizer
@@ -62,6 +63,7 @@ def load(config: EngineConfig, *, show_progress: bool = False) -> LoadedModel:
         )
     dtype = model_config.resolve_dtype(config.dtype)
     source, quantization = _quantize(checkpoint, config)
+    kv_cache_dtype = torch.int8 if config.kv_cache_dtype == "int8" else dtype
     with ThreadPoolExecutor(1) as executor:  # hashing and copying take about the same time
         digest = executor.submit(checkpoint.digest)
         model = load_model(
@@ -82,8 +84,9 @@ def load(config: EngineConfig, *, show_progress: bool = False) -> LoadedModel:
         model=model,
         config=model_config,
         dtype=dtype,
+        kv_cache_dtype=kv_cache_dtype,
         max_model_len=max_model_len,
-        fingerprint=fingerprint(digest.result(), dtype, quantization),
+        fingerprint=fingerprint(digest.result(), dtype, kv_cache_dtype, quantization),
         tokenizer=tokenizer,
         chat_template=template,
     )
@@ -106,12 +109,18 @@ def _quantize(checkpoint: Checkpoint, config: EngineConfig) -> tuple[TensorSourc
     return QuantizingSource(checkpoint, config.quantization), config.quantization
 
 
-def fingerprint(weights_digest: str, dtype: torch.dtype, quantization: Quantization) -> str:
-    """Names all that decides the bits of the logits: weights, dtype, what is done with quantized
+def fingerprint(
+    weights_digest: str,
+    dtype: torch.dtype,
+    kv_cache_dtype: torch.dtype,
+    quantization: Quantization,
+) -> str:
+    """Names all that decides the bits of the logits: weights, dtypes, what is done with quantized
     weights, device, instruction set, and the versions of the code that computes them."""
     parts = (
         weights_digest,
         dtype,
+        kv_cache_dtype,
         quantization,
         "cpu",
         ops.isa_name(),
@@ -128,7 +137,7 @@ def choose_num_kv_blocks(config: EngineConfig, loaded: LoadedModel) -> int:
     Raises:
         ValueError: the memory that it may take holds no block, or the machine has less.
     """
-    block_bytes = config.block_size * loaded.config.kv_bytes_per_token(loaded.dtype)
+    block_bytes = config.block_size * loaded.config.kv_bytes_per_token(loaded.kv_cache_dtype)
     if config.num_kv_blocks is not None:
         return _check_fits(config.num_kv_blocks, block_bytes)
     kv_cache_bytes = config.kv_cache_bytes

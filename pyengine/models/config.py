@@ -103,9 +103,16 @@ class ModelConfig:
             return _DTYPES[dtype]
         return torch.float32 if self.checkpoint_dtype is torch.float32 else torch.bfloat16
 
-    def kv_bytes_per_token(self, dtype: torch.dtype) -> int:
+    def kv_bytes_per_token(self, cache_dtype: torch.dtype) -> int:
         """Bytes that a token's keys and values take in all layers."""
-        return 2 * self.num_layers * self.num_kv_heads * self.head_size * dtype.itemsize
+        row_bytes = kv_row_size(self.head_size, cache_dtype) * cache_dtype.itemsize
+        return 2 * self.num_layers * self.num_kv_heads * row_bytes
+
+
+def kv_row_size(head_size: int, cache_dtype: torch.dtype) -> int:
+    """Elements of a token's keys or values of one head in the cache: a row of int8 ends in the four
+    bytes of its scale."""
+    return head_size + 4 if cache_dtype is torch.int8 else head_size
 
 
 def _checkpoint_dtype(config: dict[str, Any]) -> torch.dtype:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from pyengine import ops
+from pyengine.models.config import kv_row_size
 from pyengine.models.packed_weights import PackedWeight
 
 
@@ -24,7 +25,7 @@ class AttentionInputs:
 @dataclass
 class KVCache:
     """The paged keys and values, each [num_layers, num_blocks, num_kv_heads, block_size,
-    head_size], or without the first dimension those of one layer."""
+    kv_row_size], or without the first dimension those of one layer."""
 
     keys: Tensor
     values: Tensor
@@ -156,8 +157,9 @@ def new_kv_cache(
     num_kv_heads: int,
     block_size: int,
     head_size: int,
-    dtype: torch.dtype,
+    cache_dtype: torch.dtype,
 ) -> KVCache:
     """The cache of all layers. Its memory is touched, and so taken, only as blocks are used."""
-    shape = (num_layers, num_blocks, num_kv_heads, block_size, head_size)
-    return KVCache(torch.empty(shape, dtype=dtype), torch.empty(shape, dtype=dtype))
+    row_size = kv_row_size(head_size, cache_dtype)
+    shape = (num_layers, num_blocks, num_kv_heads, block_size, row_size)
+    return KVCache(torch.empty(shape, dtype=cache_dtype), torch.empty(shape, dtype=cache_dtype))

@@ -51,14 +51,18 @@ def cases() -> list[Case]:
 
 
 @functools.cache
-def reference(dtype: torch.dtype, is_quantized: bool = False) -> dict:
-    return reference_digests(tiny_model(dtype, is_quantized=is_quantized), cases())
+def reference(
+    dtype: torch.dtype, kv_cache_dtype: torch.dtype | None = None, is_quantized: bool = False
+) -> dict:
+    loaded = tiny_model(dtype, kv_cache_dtype, is_quantized=is_quantized)
+    return reference_digests(loaded, cases())
 
 
 @settings(max_examples=100, deadline=None)
 @given(
     dtype=st.sampled_from(DTYPES),
     is_quantized=st.booleans(),
+    kv_cache_dtype=st.sampled_from([None, torch.int8]),
     order=st.randoms(use_true_random=False),
     num_requests=st.integers(1, 13),
     budget=st.sampled_from([1, 2, 3, 5, 7, 16, 64, 10_000]),
@@ -76,6 +80,7 @@ def reference(dtype: torch.dtype, is_quantized: bool = False) -> dict:
 def test_any_schedule_gives_the_bits_of_each_request_alone(
     dtype: torch.dtype,
     is_quantized: bool,
+    kv_cache_dtype: torch.dtype | None,
     order: random.Random,
     num_requests: int,
     budget: int,
@@ -99,8 +104,9 @@ def test_any_schedule_gives_the_bits_of_each_request_alone(
         "max_draft_tokens": max_draft_tokens,
     }
     schedule = Schedule("drawn", options, **events)
-    loaded = tiny_model(dtype, is_quantized=is_quantized)
-    verdict = run_schedule(loaded, chosen, schedule, reference(dtype, is_quantized))
+    loaded = tiny_model(dtype, kv_cache_dtype, is_quantized=is_quantized)
+    want = reference(dtype, kv_cache_dtype, is_quantized)
+    verdict = run_schedule(loaded, chosen, schedule, want)
     assert verdict.difference is None
     assert verdict.num_compared > 0
 

@@ -8,15 +8,16 @@ from pyengine.engine.loading import fingerprint, load
 
 
 def test_it_names_weights_dtype_instruction_set_and_kernels(monkeypatch):
-    seen = {fingerprint("weights", torch.float32, "none")}
-    seen.add(fingerprint("others", torch.float32, "none"))
-    seen.add(fingerprint("weights", torch.bfloat16, "none"))
-    seen.add(fingerprint("weights", torch.float32, "auto"))
+    seen = {fingerprint("weights", torch.float32, torch.float32, "none")}
+    seen.add(fingerprint("others", torch.float32, torch.float32, "none"))
+    seen.add(fingerprint("weights", torch.bfloat16, torch.bfloat16, "none"))
+    seen.add(fingerprint("weights", torch.float32, torch.int8, "none"))
+    seen.add(fingerprint("weights", torch.float32, torch.float32, "auto"))
     monkeypatch.setattr(loading.ops, "isa_name", lambda: "another")
-    seen.add(fingerprint("weights", torch.float32, "none"))
+    seen.add(fingerprint("weights", torch.float32, torch.float32, "none"))
     monkeypatch.setattr(loading, "ops_digest", lambda: "recompiled")
-    seen.add(fingerprint("weights", torch.float32, "none"))
-    assert len(seen) == 6
+    seen.add(fingerprint("weights", torch.float32, torch.float32, "none"))
+    assert len(seen) == 7
     assert all(name.startswith("fp_") for name in seen)
 
 
@@ -35,4 +36,5 @@ def test_computing_with_quantized_weights_or_not_changes_it(demo_model_path):
 def fingerprint_of(loaded) -> str:
     from pyengine.weights import open_checkpoint, resolve_model
 
-    return fingerprint(open_checkpoint(resolve_model(loaded.name)).digest(), loaded.dtype, "auto")
+    digest = open_checkpoint(resolve_model(loaded.name)).digest()
+    return fingerprint(digest, loaded.dtype, loaded.kv_cache_dtype, "auto")

@@ -15,7 +15,7 @@ def test_it_tells_in_one_line_what_was_chosen():
     # A block: 2 (K and V) * 2 layers * 2 heads * 16 values * 4 bytes, for each of 4 tokens.
     assert Harness(num_kv_blocks=2**16).engine.describe() == (
         "tiny: float32, sequences of up to 2048 tokens, "
-        "KV cache of 65536 blocks of 4 tokens (128 MiB), "
+        "float32 KV cache of 65536 blocks of 4 tokens (128 MiB), "
         f"{ops.isa_name()} kernels on {torch.get_num_threads()} threads"
     )
 

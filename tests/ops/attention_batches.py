@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from pyengine import ops
+from tests.ops import reference
 
 
 @dataclass(frozen=True)
@@ -39,22 +40,27 @@ def make_sequence(
 
 
 def lay_out(
-    chunks: list[Chunk], block_size: int, *, sliding_window: int = 0, seed: int = 0
+    chunks: list[Chunk],
+    block_size: int,
+    *,
+    sliding_window: int = 0,
+    seed: int = 0,
+    int8_cache: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """The tensor arguments of paged_attention for these chunks.
 
     Blocks are dealt out at random. Every slot that no query may see holds NaN, and block tables
     hold an impossible id there: what lies beyond a chunk's end, and what the window has left.
+    An int8 cache holds the keys and values quantized.
     """
     generator = torch.Generator().manual_seed(seed)
     num_blocks = [-(-chunk.end // block_size) for chunk in chunks]
     total = sum(num_blocks) + 2
     _, kv_heads, head_size = chunks[0].sequence.key.shape
     dtype = chunks[0].sequence.key.dtype
-    key_cache, value_cache = (
-        torch.full((total, kv_heads, block_size, head_size), float("nan"), dtype=dtype)
-        for _ in range(2)
-    )
+    to_cache = reference.quantize_rows if int8_cache else torch.clone
+    unseen = torch.full((total, kv_heads, block_size, head_size), float("nan"), dtype=dtype)
+    key_cache, value_cache = to_cache(unseen), to_cache(unseen)
     free = torch.randperm(total, generator=generator).tolist()
     block_tables = torch.full((len(chunks), max(num_blocks, default=0)), -7, dtype=torch.int32)
     for s, chunk in enumerate(chunks):
@@ -65,8 +71,8 @@ def lay_out(
         for index in (positions // block_size).unique().tolist():
             block_tables[s, index] = free.pop()
         blocks, offsets = block_tables[s, positions // block_size].long(), positions % block_size
-        key_cache[blocks, :, offsets] = chunk.sequence.key[first : chunk.end]
-        value_cache[blocks, :, offsets] = chunk.sequence.value[first : chunk.end]
+        key_cache[blocks, :, offsets] = to_cache(chunk.sequence.key[first : chunk.end])
+        value_cache[blocks, :, offsets] = to_cache(chunk.sequence.value[first : chunk.end])
     lengths = [0] + [chunk.end - chunk.begin for chunk in chunks]
     return (
         torch.cat([chunk.sequence.query[chunk.begin : chunk.end] for chunk in chunks]),
@@ -85,9 +91,12 @@ def attend(
     sliding_window: int = 0,
     soft_cap: float = 0.0,
     seed: int = 0,
+    int8_cache: bool = False,
 ) -> list[Tensor]:
     """The op's result for each chunk, [tokens, H, D]."""
-    args = lay_out(chunks, block_size, sliding_window=sliding_window, seed=seed)
+    args = lay_out(
+        chunks, block_size, sliding_window=sliding_window, seed=seed, int8_cache=int8_cache
+    )
     scale = chunks[0].sequence.query.shape[2] ** -0.5
     out = ops.paged_attention(*args, scale, sliding_window, soft_cap)
     return list(out.split([chunk.end - chunk.begin for chunk in chunks]))

@@ -31,6 +31,23 @@ def write_slots(cache: Tensor, rows: Tensor, slot_mapping: Tensor) -> None:
             cache[slot // cache.shape[2], :, slot % cache.shape[2]] = row
 
 
+def quantize_rows(rows: Tensor) -> Tensor:
+    """Rows [..., D] as an int8 cache holds them [..., D + 4]: whole numbers, then the float32 that
+    they are times of, in its four bytes."""
+    rows = rows.double()
+    scales = (rows.abs().amax(-1, keepdim=True) / 127).float()
+    codes = (rows / scales.double()).round().nan_to_num().to(torch.int8)
+    return torch.cat([codes, scales.flatten().view(torch.int8).view(*rows.shape[:-1], 4)], -1)
+
+
+def dequantize_rows(cache: Tensor) -> Tensor:
+    """What an int8 cache [..., D + 4] stands for, float64 [..., D]. Other caches as they are."""
+    if cache.dtype != torch.int8:
+        return cache
+    codes, scales = cache.split([cache.shape[-1] - 4, 4], -1)
+    return codes.double() * scales.contiguous().view(torch.float32).double()
+
+
 def paged_attention(
     query: Tensor,
     key_cache: Tensor,
@@ -43,6 +60,7 @@ def paged_attention(
     soft_cap: float = 0.0,
     math: torch.dtype = torch.float64,
 ) -> Tensor:
+    key_cache, value_cache = dequantize_rows(key_cache), dequantize_rows(value_cache)
     group = query.shape[1] // key_cache.shape[1]
     block_size = key_cache.shape[2]
     out = torch.empty(query.shape, dtype=math)
@@ -114,6 +132,7 @@ def paged_attention_tolerance(
     result is.
     """
     u = rounding(torch.float32)
+    key_cache, value_cache = dequantize_rows(key_cache), dequantize_rows(value_cache)
     norms = [x.nan_to_num().double().norm(dim=-1).max().item() for x in (query, key_cache)]
     largest_score = abs(scale) * norms[0] * norms[1]
     exponential_error = 4 * u if query.dtype == torch.float32 else 2**-18

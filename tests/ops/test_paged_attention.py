@@ -27,6 +27,7 @@ def assert_matches_reference(args, scale, sliding_window=0, soft_cap=0.0):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("int8_cache", [False, True])
 @pytest.mark.parametrize(
     ("heads", "kv_heads", "head_size", "block_size"),
     [
@@ -40,15 +41,20 @@ def assert_matches_reference(args, scale, sliding_window=0, soft_cap=0.0):
         (14, 2, 1, 3),
     ],
 )
-def test_a_mixed_batch_matches_the_reference(dtype, heads, kv_heads, head_size, block_size):
+def test_a_mixed_batch_matches_the_reference(
+    dtype, int8_cache, heads, kv_heads, head_size, block_size
+):
     batch = mixed_batch(heads=heads, kv_heads=kv_heads, head_size=head_size, dtype=dtype)
-    assert_matches_reference(lay_out(batch, block_size), head_size**-0.5)
+    assert_matches_reference(lay_out(batch, block_size, int8_cache=int8_cache), head_size**-0.5)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("int8_cache", [False, True])
 @pytest.mark.parametrize("sliding_window", [1, 7, 64, 100, 512])
-def test_a_sliding_window_sees_its_own_keys_only(dtype, sliding_window):
-    args = lay_out(mixed_batch(dtype=dtype), 16, sliding_window=sliding_window)
+def test_a_sliding_window_sees_its_own_keys_only(dtype, int8_cache, sliding_window):
+    args = lay_out(
+        mixed_batch(dtype=dtype), 16, sliding_window=sliding_window, int8_cache=int8_cache
+    )
     assert_matches_reference(args, 0.125, sliding_window)
 
 
@@ -81,14 +87,25 @@ def test_a_nan_in_a_key_that_is_seen_comes_out():
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("int8_cache", [False, True])
 @pytest.mark.parametrize("poison", [float("nan"), float("inf")])
-def test_a_later_token_leaves_no_trace_in_an_earlier_one(dtype, poison):
+def test_a_later_token_leaves_no_trace_in_an_earlier_one(dtype, int8_cache, poison):
     sequence = make_sequence(40, heads=1, dtype=dtype)
-    (want,) = attend([Chunk(sequence, 0, 40)])
+    (want,) = attend([Chunk(sequence, 0, 40)], int8_cache=int8_cache)
     sequence.key[21:] = poison
     sequence.value[21:] = poison
-    (got,) = attend([Chunk(sequence, 0, 40)])
+    (got,) = attend([Chunk(sequence, 0, 40)], int8_cache=int8_cache)
     assert torch.equal(got[:21], want[:21])
+
+
+def test_weights_follow_scores_that_keep_rising():
+    """A row's weights are relative to a score that follows the largest one only now and then."""
+    sequence = make_sequence(700, heads=1)
+    sequence.query[:] = 1
+    sequence.key[:] = torch.linspace(-3, 3, 700)[:, None, None]
+    args = lay_out([Chunk(sequence, 0, 700)], 16)
+    for scale in [0.01, 0.1, 1.0, -1.0]:
+        assert_matches_reference(args, scale)
 
 
 def test_an_empty_batch_has_an_empty_result():
@@ -116,6 +133,14 @@ def int32(values):
         ({"key_cache": torch.zeros(4, 2, 8)}, "key_cache must have 4 dimensions"),
         ({"key_cache": torch.zeros(4, 2, 4, 8).bfloat16()}, "key_cache must have the dtype of que"),
         ({"key_cache": torch.zeros(4, 2, 4, 6)}, "key_cache must have query's head size 8"),
+        ({"key_cache": torch.zeros(4, 2, 4, 12).char()}, "value_cache must be Char, got Float"),
+        (
+            {
+                "key_cache": torch.zeros(4, 2, 4, 8).char(),
+                "value_cache": torch.zeros(4, 2, 4, 8).char(),
+            },
+            "key_cache must have query's head size 8 and a scale's 4 bytes last",
+        ),
         ({"key_cache": torch.zeros(4, 2, 0, 8)}, "key_cache must have a block size of at least 1"),
         ({"key_cache": torch.zeros(4, 4, 2, 8).transpose(1, 2)}, "key_cache must be contiguous"),
         ({"value_cache": torch.zeros(4, 2, 4, 9)}, r"value_cache must have shape \[4, 2, 4, 8\]"),

@@ -62,9 +62,59 @@ def test_rotates_queries_and_writes_keys_and_values_to_their_slots(
     assert torch.equal(args["value"], value)
 
 
+def with_int8_cache(args):
+    caches = {name: reference.quantize_rows(args[name]) for name in ("key_cache", "value_cache")}
+    return {**args, **caches}
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_a_token_does_not_depend_on_its_company(dtype, with_num_threads):
+@pytest.mark.parametrize(
+    ("head_size", "rotary_dim", "block_size"), [(64, 64, 16), (33, 14, 5), (256, 0, 4), (2, 2, 3)]
+)
+def test_an_int8_cache_holds_each_row_with_its_own_scale(dtype, head_size, rotary_dim, block_size):
+    args = with_int8_cache(
+        make_arguments(dtype, head_size=head_size, rotary_dim=rotary_dim, block_size=block_size)
+    )
+    args["value"][3] *= 1000
+    args["value"][5] = 0
+    want = {
+        "key_cache": reference.rotate(args["key"], args["positions"], args["cos_sin"]),
+        "value_cache": args["value"].double(),
+    }
+    before = {name: args[name].clone() for name in want}
+
+    ops.rope_and_cache(**args)
+
+    for name, rows in want.items():
+        expected = reference.dequantize_rows(before[name])
+        bounds = torch.zeros_like(expected)
+        # Half a unit of the last place, and what the rotation and the scale round away.
+        bound = (0.5 / 127 + 1e-5) * rows.abs().amax(-1, keepdim=True).expand_as(rows)
+        reference.write_slots(expected, rows, args["slot_mapping"])
+        reference.write_slots(bounds, bound, args["slot_mapping"])
+        got = reference.dequantize_rows(args[name])
+        assert torch.all((got - expected).abs() <= bounds), name
+        assert args[name][..., :head_size].abs().max() == 127
+
+
+@pytest.mark.parametrize("poison", [float("nan"), float("inf"), -float("inf")])
+def test_a_row_that_is_not_finite_is_nan_in_an_int8_cache(poison):
+    args = with_int8_cache(make_arguments(tokens=2))
+    args["value"][0, 1, 5] = poison
+    args["slot_mapping"] = torch.tensor([4, 5])
+    ops.rope_and_cache(**args)
+    values = reference.dequantize_rows(args["value_cache"])[1]
+    assert values[1, 0].isnan().all()
+    assert values[0, 0].isfinite().all()
+    assert values[:, 1].isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("int8_cache", [False, True])
+def test_a_token_does_not_depend_on_its_company(dtype, int8_cache, with_num_threads):
     together = make_arguments(dtype, tokens=300)
+    if int8_cache:
+        together = with_int8_cache(together)
     alone = {name: tensor.clone() for name, tensor in together.items()}
     with_num_threads(2)
     ops.rope_and_cache(**together)
