@@ -10,9 +10,9 @@ from pyengine.engine.lookahead import Growth, peak_growth
 from pyengine.engine.pacing import PrefillPacer
 from pyengine.engine.sequence import Sequence, SequenceStatus
 
-# The most guesses in a step, of all sequences: more would make it longer by more than they save,
-# and each stream's next token later.
-_MAX_GUESSES = 16
+# The most rows of a step that has guesses. Up to about here a step is as long as it takes to read
+# the weights; beyond, each guess would let all streams of the step wait for it.
+_MAX_ROWS_WITH_GUESSES = 16
 # How far ahead admission looks at most, in steps; see Scheduler._num_spare_blocks.
 _MAX_LOOKAHEAD = 128
 
@@ -223,7 +223,10 @@ class Scheduler:
 
     def _add_drafts(self, batch: ScheduledBatch) -> None:
         """Lets decodes feed guessed tokens too, where that takes no block from anyone."""
-        budget = min(self._max_num_batched_tokens - batch.num_tokens, _MAX_GUESSES)
+        num_rows = min(self._max_num_batched_tokens, _MAX_ROWS_WITH_GUESSES)
+        budget = num_rows - batch.num_tokens
+        if budget <= 0:
+            return
         for i, row in enumerate(batch.rows):
             sequence = row.sequence
             if sequence.drafter is None:

@@ -116,7 +116,7 @@ def test_a_step_that_feeds_a_prompt_guesses_nothing():
     assert_same(harness.outputs["r0"], solo(FIRST, params))
 
 
-def test_a_step_has_a_limited_number_of_guesses():
+def test_a_step_with_guesses_has_at_most_sixteen_rows():
     params = greedy(30)
     prompts = [prompt_of(10, seed) for seed in range(3)]
     harness = Harness(max_draft_tokens=8, num_kv_blocks=64, max_num_batched_tokens=64)
@@ -124,7 +124,7 @@ def test_a_step_has_a_limited_number_of_guesses():
         add_with_oracle(harness, prompt, params, solo(prompt, params), lambda: (8, 8))
     harness.step()
     harness.step()
-    assert [row.num_tokens for row in harness.batches[1].rows] == [9, 9, 1]
+    assert [row.num_tokens for row in harness.batches[1].rows] == [9, 6, 1]
     harness.run()
     for k, prompt in enumerate(prompts):
         assert_same(harness.outputs[f"r{k}"], solo(prompt, params))
