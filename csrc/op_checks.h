@@ -215,7 +215,8 @@ inline void check_decoder_create(const Tensor& cos_sin, const std::vector<Tensor
                                  int64_t num_heads, int64_t num_kv_heads, int64_t head_size,
                                  int64_t intermediate_size, double scale, int64_t sliding_window,
                                  double eps) {
-  STD_TORCH_CHECK(norms.size() % 2 == 1, "norms must be two for each layer and one, got ",
+  STD_TORCH_CHECK(norms.size() >= 3 && norms.size() % 2 == 1,
+                  "norms must be two for each layer, at least one, and the last, got ",
                   norms.size());
   check_dim(norms[0], "norms", 1);
   check_activation_dtype(norms[0], "norms");

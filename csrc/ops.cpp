@@ -39,7 +39,7 @@ STABLE_TORCH_LIBRARY(pyengine, m) {
   m.def(
       "decoder_run(int decoder, Tensor(a!) residual, Tensor positions, Tensor slot_mapping, "
       "Tensor block_tables, Tensor query_start_loc, Tensor seq_lens, Tensor(b!) key_cache, "
-      "Tensor(c!) value_cache) -> Tensor");
+      "Tensor(c!) value_cache, Tensor? num_logits, int num_rows) -> Tensor");
   m.def("decoder_destroy(int decoder) -> ()");
   m.def(
       "gather_logits(Tensor hidden, Tensor query_start_loc, Tensor num_logits, int num_rows) -> "

@@ -82,7 +82,9 @@ Tensor quantized_embedding(const Tensor& token_ids, const Tensor& packed_weight,
 // decoder_add_projection the linear layers in the order of use, each as packed weights whose
 // num_outputs lie side by side, and a bias for all of them (ggml_types: of quantized weights, -1
 // for others). decoder_run adds up the layers' outputs
-// in residual [T, hidden] and returns its norm; inputs as for rope_and_cache and paged_attention,
+// in residual [T, hidden], which is overwritten, and returns the norm of the sum [num_rows, hidden],
+// for all T rows or, given num_logits, for those that gather_logits would take: the last layer does
+// no more than these need. Inputs as for rope_and_cache and paged_attention,
 // caches [layers, B, K, P, D]. A decoder is named by a number, until decoder_destroy.
 int64_t decoder_create(const Tensor& cos_sin, const std::vector<Tensor>& norms, int64_t num_heads,
                        int64_t num_kv_heads, int64_t head_size, int64_t intermediate_size,
@@ -94,7 +96,8 @@ void decoder_add_projection(int64_t decoder, const std::vector<Tensor>& weights,
 Tensor decoder_run(int64_t decoder, const Tensor& residual, const Tensor& positions,
                    const Tensor& slot_mapping, const Tensor& block_tables,
                    const Tensor& query_start_loc, const Tensor& seq_lens, const Tensor& key_cache,
-                   const Tensor& value_cache);
+                   const Tensor& value_cache, const std::optional<Tensor>& num_logits,
+                   int64_t num_rows);
 void decoder_destroy(int64_t decoder);
 
 // The rows of `hidden` [T, N] that need logits: the last num_logits[s] (int32 [S]) of the rows

@@ -416,17 +416,21 @@ def decoder_run(
     seq_lens: Tensor,
     key_cache: Tensor,
     value_cache: Tensor,
+    num_logits: Tensor | None,
+    num_rows: int,
 ) -> Tensor:
     """All layers, and the norm after them. The same bits as by the single operators.
 
     Args:
-        residual: [T, hidden], the embeddings; mutated.
+        residual: [T, hidden], the embeddings; overwritten.
         positions, slot_mapping, block_tables, query_start_loc, seq_lens: as for rope_and_cache
             and paged_attention.
         key_cache, value_cache: [layers, B, K, P, D], mutated.
+        num_logits: int32 [S], as for gather_logits, or None for the rows of all T tokens.
+        num_rows: the sum of num_logits, or T.
 
     Returns:
-        [T, hidden].
+        [num_rows, hidden].
     """
     return _ops.decoder_run(
         decoder,
@@ -438,6 +442,8 @@ def decoder_run(
         seq_lens,
         key_cache,
         value_cache,
+        num_logits,
+        num_rows,
     )
 
 
@@ -452,8 +458,10 @@ def _(
     seq_lens: Tensor,
     key_cache: Tensor,
     value_cache: Tensor,
+    num_logits: Tensor | None,
+    num_rows: int,
 ) -> Tensor:
-    return torch.empty_like(residual)
+    return residual.new_empty(num_rows, residual.shape[1])
 
 
 def decoder_destroy(decoder: int) -> None:

@@ -1,6 +1,7 @@
 #include "decoder.h"
 
 #include "../op_checks.h"
+#include "gather_rows.h"
 #include "linear.h"
 #include "paged_attention.h"
 #include "quantized_linear.h"
@@ -12,6 +13,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <mutex>
 #include <numeric>
 #include <utility>
@@ -48,6 +50,25 @@ class Workspace {
   uint8_t* next_ = nullptr;
 };
 
+// The rows whose hidden states are wanted, and where each sequence's begin among them.
+struct WantedRows {
+  std::vector<int64_t> rows;
+  std::vector<int32_t> query_start_loc;
+
+  WantedRows(const DecoderStep& step, const AttentionShape& shape, int64_t num_rows)
+      : query_start_loc(shape.query_start_loc, shape.query_start_loc + shape.num_seqs + 1) {
+    std::vector<int32_t> num_logits(static_cast<size_t>(shape.num_seqs));
+    if (step.num_logits) {
+      std::copy_n(data<int32_t>(*step.num_logits), num_logits.size(), num_logits.begin());
+    } else {
+      std::transform(query_start_loc.begin() + 1, query_start_loc.end(), query_start_loc.begin(),
+                     num_logits.begin(), std::minus<>());
+    }
+    rows = rows_with_logits(shape.query_start_loc, num_logits.data(), shape.num_seqs, num_rows);
+    std::partial_sum(num_logits.begin(), num_logits.end(), query_start_loc.begin() + 1);
+  }
+};
+
 template <typename T>
 class DecoderOf : public Decoder {
  public:
@@ -80,8 +101,11 @@ class DecoderOf : public Decoder {
                       config_.head_size, residual, step.positions, step.slot_mapping,
                       step.block_tables, step.query_start_loc, step.seq_lens, step.key_cache,
                       step.value_cache);
+    if (step.num_logits) {
+      check_vector(*step.num_logits, "num_logits", ScalarType::Int, step.seq_lens.size(0));
+    }
     const std::lock_guard lock(mutex_);
-    const int64_t num_tokens = residual.size(0);
+    const int64_t num_tokens = residual.size(0), num_wanted = out.size(0);
     const AttentionShape shape{
         .num_heads = config_.num_heads,
         .num_kv_heads = config_.num_kv_heads,
@@ -93,11 +117,16 @@ class DecoderOf : public Decoder {
     };
     check_values(step, shape, num_tokens);
     const AttentionPlan plan = plan_attention(shape);
+    const WantedRows wanted(step, shape, out.size(0));
+    AttentionShape wanted_shape = shape;
+    wanted_shape.query_start_loc = wanted.query_start_loc.data();
+    const AttentionPlan wanted_plan = plan_attention(wanted_shape);
 
     const int64_t hidden = config_.hidden_size(), mlp_size = config_.intermediate_size;
     const int64_t query_size = num_inputs_[1], qkv_size = num_outputs_[0];
     const int64_t kv_size = (qkv_size - query_size) / 2;
-    const int64_t attention_floats = attention_scratch_floats(shape, plan);
+    const int64_t attention_floats = std::max(attention_scratch_floats(shape, plan),
+                                              attention_scratch_floats(wanted_shape, wanted_plan));
     // The widest input, should its projection be quantized.
     const int64_t quantized_groups =
         num_tokens * (*std::ranges::max_element(num_inputs_) / kQuantizedGroup);
@@ -105,6 +134,8 @@ class DecoderOf : public Decoder {
                                    Workspace::bytes_for<T>(num_tokens * query_size) +
                                    Workspace::bytes_for<T>(num_tokens * 2 * mlp_size) +
                                    Workspace::bytes_for<T>(num_tokens * mlp_size) +
+                                   Workspace::bytes_for<T>(num_tokens * hidden) +
+                                   Workspace::bytes_for<T>(num_wanted * query_size) +
                                    Workspace::bytes_for<float>(attention_floats) +
                                    Workspace::bytes_for<ActivationGroup>(quantized_groups));
     T* const qkv = workspace_.take<T>(num_tokens * qkv_size);
@@ -113,8 +144,9 @@ class DecoderOf : public Decoder {
     T* const activated = workspace_.take<T>(num_tokens * mlp_size);
     float* const attention_scratch = workspace_.take<float>(attention_floats);
     quantized_ = workspace_.take<ActivationGroup>(quantized_groups);
+    T* const x = workspace_.take<T>(num_tokens * hidden);  // of the projections: input and output
+    T* const wanted_query = workspace_.take<T>(num_wanted * query_size);
     T* const sum = mutable_data<T>(residual);
-    T* const x = mutable_data<T>(out);  // always the input of the next projection, or its output
 
     const int64_t layer_size = step.key_cache.stride(0);
     RopeAndCacheArgs<T, C> rope{
@@ -153,17 +185,34 @@ class DecoderOf : public Decoder {
     };
 
     run_rms_norm<T>({sum, norm(0), x, hidden, config_.eps}, num_tokens);
-    for (int64_t layer = 0; layer < config_.num_layers(); ++layer) {
+    // A layer from its attention on, where a token sees no other any more.
+    const auto finish_layer = [&](int64_t layer, int64_t num_rows, T* row_x, T* row_sum) {
       const Projection* const projection = &projections_[static_cast<size_t>(4 * layer)];
-      project(projection[0], x, hidden, num_tokens, qkv, qkv_size);
+      const auto add_norm = [&](int64_t index) {
+        run_fused_add_rms_norm<T>({row_x, row_sum, norm(index), hidden, config_.eps}, num_rows);
+      };
+      project(projection[1], attended, query_size, num_rows, row_x, hidden);
+      add_norm(2 * layer + 1);
+      project(projection[2], row_x, hidden, num_rows, gate_up, 2 * mlp_size);
+      run_silu_and_mul<T>({gate_up, activated, mlp_size}, num_rows);
+      project(projection[3], activated, mlp_size, num_rows, row_x, hidden);
+      add_norm(2 * layer + 2);
+    };
+    for (int64_t layer = 0; layer < config_.num_layers(); ++layer) {
+      project(projections_[static_cast<size_t>(4 * layer)], x, hidden, num_tokens, qkv, qkv_size);
       run_rope_and_cache(rope, num_tokens);
+      if (layer + 1 == config_.num_layers()) {
+        // No layer comes that would see the others: the wanted rows go on alone, side by side.
+        gather_rows<T>(qkv, qkv_size, query_size, wanted.rows, wanted_query);
+        gather_rows<T>(sum, hidden, hidden, wanted.rows, x);
+        attention.query = wanted_query;
+        attention.query_stride = query_size;
+        run_paged_attention(attention, wanted_shape, wanted_plan, attention_scratch);
+        finish_layer(layer, num_wanted, mutable_data<T>(out), x);
+        return;
+      }
       run_paged_attention(attention, shape, plan, attention_scratch);
-      project(projection[1], attended, query_size, num_tokens, x, hidden);
-      run_fused_add_rms_norm<T>({x, sum, norm(2 * layer + 1), hidden, config_.eps}, num_tokens);
-      project(projection[2], x, hidden, num_tokens, gate_up, 2 * mlp_size);
-      run_silu_and_mul<T>({gate_up, activated, mlp_size}, num_tokens);
-      project(projection[3], activated, mlp_size, num_tokens, x, hidden);
-      run_fused_add_rms_norm<T>({x, sum, norm(2 * layer + 2), hidden, config_.eps}, num_tokens);
+      finish_layer(layer, num_tokens, x, sum);
       rope.key_cache += layer_size;
       rope.value_cache += layer_size;
       attention.key_cache += layer_size;

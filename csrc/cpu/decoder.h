@@ -40,6 +40,7 @@ struct DecoderConfig {
 struct DecoderStep {
   const Tensor &positions, &slot_mapping, &block_tables, &query_start_loc, &seq_lens;
   const Tensor &key_cache, &value_cache;
+  const std::optional<Tensor>& num_logits;  // none: the hidden states of all tokens are wanted
 };
 
 class Decoder {
@@ -47,7 +48,8 @@ class Decoder {
   virtual ~Decoder() = default;
   // Projections come in the order of use: of each layer q|k|v, output, gate|up, down.
   virtual void add_projection(Projection projection) = 0;
-  // residual [T, hidden] becomes the sum after the last layer, `out` its norm.
+  // Adds the layers' outputs up in residual [T, hidden]; `out` becomes the norm of the sum, for the
+  // rows that are wanted.
   virtual void run(const Tensor& residual, const Tensor& out, const DecoderStep& step) = 0;
 };
 

@@ -76,11 +76,14 @@ void decoder_add_projection(int64_t decoder, const std::vector<Tensor>& weights,
 Tensor decoder_run(int64_t decoder, const Tensor& residual, const Tensor& positions,
                    const Tensor& slot_mapping, const Tensor& block_tables,
                    const Tensor& query_start_loc, const Tensor& seq_lens, const Tensor& key_cache,
-                   const Tensor& value_cache) {
-  Tensor out = torch::stable::new_empty(residual, {residual.size(0), residual.size(1)});
-  registry().find(decoder)->run(
-      residual, out,
-      {positions, slot_mapping, block_tables, query_start_loc, seq_lens, key_cache, value_cache});
+                   const Tensor& value_cache, const std::optional<Tensor>& num_logits,
+                   int64_t num_rows) {
+  STD_TORCH_CHECK(num_rows >= 0 && num_rows <= residual.size(0), "num_rows must be in [0, ",
+                  residual.size(0), "], the tokens of residual, got ", num_rows);
+  Tensor out = torch::stable::new_empty(residual, {num_rows, residual.size(1)});
+  registry().find(decoder)->run(residual, out,
+                                {positions, slot_mapping, block_tables, query_start_loc, seq_lens,
+                                 key_cache, value_cache, num_logits});
   return out;
 }
 

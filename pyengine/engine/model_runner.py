@@ -62,20 +62,11 @@ class ModelRunner:
         self._faults.before_stage("inputs", batch.step)
         inputs = self._input_builder.build(batch)
         self._faults.before_stage("forward", batch.step)
-        hidden = self._model.forward(inputs.token_ids, inputs.attention, self._cache)
-        if self._observer is not None:
-            self._observer(batch, hidden)
+        hidden = self._forward(batch, inputs)
         self._faults.before_stage("sample", batch.step)
-        num_rows = sum(inputs.num_logits)
+        num_rows = len(hidden)
         if num_rows == 0:
             return [StepOutput([], [], []) for _ in batch.rows]
-        if num_rows < len(hidden):
-            hidden = ops.gather_logits(
-                hidden,
-                inputs.attention.query_start_loc,
-                torch.tensor(inputs.num_logits, dtype=torch.int32),
-                num_rows,
-            )
         logits = self._model.logits(hidden)
         # The prompt's first: sampling overwrites the rows that it samples from.
         prompt_logprobs = self._prompt_logprobs(batch, inputs, logits)
@@ -93,6 +84,20 @@ class ModelRunner:
             outputs.append(StepOutput(sampled.token_ids[drawn], sampled.logprobs[drawn], prompt))
             first = end
         return outputs
+
+    def _forward(self, batch: ScheduledBatch, inputs: InputBatch) -> Tensor:
+        """The hidden states of the rows that need logits, in order."""
+        fed = inputs.token_ids, inputs.attention, self._cache
+        if self._observer is None:
+            return self._model.forward(*fed, inputs.num_logits)
+        hidden = self._model.forward(*fed)
+        self._observer(batch, hidden)
+        return ops.gather_logits(
+            hidden,
+            inputs.attention.query_start_loc,
+            torch.tensor(inputs.num_logits, dtype=torch.int32),
+            sum(inputs.num_logits),
+        )
 
     def _prompt_logprobs(
         self, batch: ScheduledBatch, inputs: InputBatch, logits: Tensor

@@ -4,6 +4,7 @@ import weakref
 from dataclasses import dataclass
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from pyengine import ops
@@ -13,11 +14,21 @@ from pyengine.models.layers import AttentionInputs, DecoderLayer, KVCache, RMSNo
 class Decoder(Protocol):
     """What computes the layers."""
 
-    def __call__(self, residual: Tensor, inputs: AttentionInputs, cache: KVCache) -> Tensor:
-        """The hidden states after the last norm [T, hidden]; writes the K/V of the T tokens.
+    def __call__(
+        self,
+        residual: Tensor,
+        inputs: AttentionInputs,
+        cache: KVCache,
+        num_logits: list[int] | None = None,
+    ) -> Tensor:
+        """The hidden states after the last norm; writes the K/V of the T tokens.
 
         Args:
             residual: [T, hidden], the embeddings; overwritten.
+            num_logits: of how many of its last tokens each sequence wants them; None: of all.
+
+        Returns:
+            [sum of num_logits, hidden], or [T, hidden].
         """
 
 
@@ -28,16 +39,26 @@ class LayerwiseDecoder:
     first_layernorm: RMSNorm
     layers: list[DecoderLayer]
 
-    def __call__(self, residual: Tensor, inputs: AttentionInputs, cache: KVCache) -> Tensor:
+    def __call__(
+        self,
+        residual: Tensor,
+        inputs: AttentionInputs,
+        cache: KVCache,
+        num_logits: list[int] | None = None,
+    ) -> Tensor:
         x = self.first_layernorm(residual)
         for index, layer in enumerate(self.layers):
             x = layer(x, residual, inputs, cache.layer(index))
-        return x
+        if num_logits is None:
+            return x
+        counts = torch.tensor(num_logits, dtype=torch.int32)
+        return ops.gather_logits(x, inputs.query_start_loc, counts, sum(num_logits))
 
 
 class FusedDecoder:
     """The same layers in one call, with the same bits: it spares the way through the framework for
     each of the hundreds of operators of a step, which takes a small model more than a millisecond.
+    Of the last layer it computes no more than the wanted rows need.
     """
 
     def __init__(self, decoder: LayerwiseDecoder) -> None:
@@ -73,7 +94,16 @@ class FusedDecoder:
                     projection.bias,
                 )
 
-    def __call__(self, residual: Tensor, inputs: AttentionInputs, cache: KVCache) -> Tensor:
+    def __call__(
+        self,
+        residual: Tensor,
+        inputs: AttentionInputs,
+        cache: KVCache,
+        num_logits: list[int] | None = None,
+    ) -> Tensor:
+        counts, num_rows = None, len(residual)
+        if num_logits is not None and sum(num_logits) < num_rows:
+            counts, num_rows = torch.tensor(num_logits, dtype=torch.int32), sum(num_logits)
         return ops.decoder_run(
             self._number,
             residual,
@@ -84,4 +114,6 @@ class FusedDecoder:
             inputs.seq_lens,
             cache.keys,
             cache.values,
+            counts,
+            num_rows,
         )

@@ -67,16 +67,24 @@ class LlamaForCausalLM:
         else:
             self._embed = partial(ops.embedding, weight=embedding)
 
-    def forward(self, token_ids: Tensor, inputs: AttentionInputs, cache: KVCache) -> Tensor:
+    def forward(
+        self,
+        token_ids: Tensor,
+        inputs: AttentionInputs,
+        cache: KVCache,
+        num_logits: list[int] | None = None,
+    ) -> Tensor:
         """Computes the T tokens of a step and writes their K/V.
 
         Args:
             token_ids: int64 [T].
+            num_logits: of how many of its last tokens each sequence wants logits; None: of all.
 
         Returns:
-            The hidden states after the last norm [T, hidden].
+            The hidden states after the last norm, of those tokens in order
+            [sum of num_logits, hidden], or of all [T, hidden].
         """
-        return self.decoder(self._embed(token_ids), inputs, cache)
+        return self.decoder(self._embed(token_ids), inputs, cache, num_logits)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """The logits after rows of hidden states: [R, hidden] -> float32 [R, vocab]."""

@@ -19,8 +19,15 @@ class CausalLM(Protocol):
 
     config: ModelConfig
 
-    def forward(self, token_ids: Tensor, inputs: AttentionInputs, cache: KVCache) -> Tensor:
-        """Hidden states [T, hidden] of token_ids int64 [T]; writes their K/V."""
+    def forward(
+        self,
+        token_ids: Tensor,
+        inputs: AttentionInputs,
+        cache: KVCache,
+        num_logits: list[int] | None = None,
+    ) -> Tensor:
+        """Hidden states of token_ids int64 [T], of the last num_logits[s] of each sequence's or of
+        all [T, hidden]; writes the K/V of all."""
 
     def logits(self, hidden: Tensor) -> Tensor:
         """float32 [R, vocab] for hidden states [R, hidden]."""

@@ -28,6 +28,8 @@ STEPS = [
     [(1, 9), (7, 1), (1, 13)],
     [(1, 10), (1, 8), (1, 14)],
 ]
+# Of how many tokens of each sequence the hidden states are wanted.
+WANTED = [[2, 0, 13], None, [0, 1, 1]]
 
 
 def inputs_of(step: list[tuple[int, int]]) -> AttentionInputs:
@@ -72,10 +74,11 @@ def test_one_call_gives_the_bits_of_the_layers_one_by_one(name, dtype):
         torch.manual_seed(number)
         residuals = [torch.randn(num_tokens, model.config.hidden_size).to(dtype)] * 2
         residuals[1] = residuals[0].clone()
-        fused = model.decoder(residuals[0], inputs, caches[0])
-        layerwise = model.layerwise(residuals[1], inputs, caches[1])
+        wanted = WANTED[number]
+        fused = model.decoder(residuals[0], inputs, caches[0], wanted)
+        layerwise = model.layerwise(residuals[1], inputs, caches[1], wanted)
         assert torch.equal(fused, layerwise)
-        assert torch.equal(*residuals)
+        assert len(fused) == (num_tokens if wanted is None else sum(wanted))
         assert torch.equal(caches[0].keys, caches[1].keys)
         assert torch.equal(caches[0].values, caches[1].values)
 
@@ -146,7 +149,10 @@ def empty_decoder(**changes) -> int:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"norms": [torch.ones(64)] * 2}, "norms must be two for each layer and one, got 2"),
+        (
+            {"norms": [torch.ones(64)] * 2},
+            "norms must be two for each layer, at least one, and the last, got 2",
+        ),
         ({"norms": [torch.ones(64)] * 2 + [torch.ones(63)]}, "norms must have 64 elements"),
         ({"num_kv_heads": 3}, r"num_heads must be a multiple of num_kv_heads \(3\), got 4"),
         ({"head_size": 257}, r"head_size must be in \[1, 256\], got 257"),
@@ -176,10 +182,10 @@ def test_a_decoder_takes_its_own_projections_alone():
     step = [torch.zeros(1, dtype=torch.int64)] * 2
     step += [torch.zeros(1, 1).int(), torch.tensor([0, 1]).int(), torch.ones(1).int()]
     with pytest.raises(RuntimeError, match="the decoder lacks projections: it has 1 for 1 layers"):
-        ops.decoder_run(decoder, torch.zeros(1, 64), *step, cache, cache.clone())
+        ops.decoder_run(decoder, torch.zeros(1, 64), *step, cache, cache.clone(), None, 1)
     ops.decoder_destroy(decoder)
     with pytest.raises(RuntimeError, match=f"decoder {decoder} doesn't exist"):
-        ops.decoder_run(decoder, torch.zeros(1, 64), *step, cache, cache.clone())
+        ops.decoder_run(decoder, torch.zeros(1, 64), *step, cache, cache.clone(), None, 1)
 
 
 def test_a_model_that_is_dropped_gives_its_weights_back():
