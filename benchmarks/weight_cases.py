@@ -9,7 +9,16 @@ from benchmarks.op_case import Case, ModelShape, copies, name
 from pyengine import ops
 
 # The formats of quantized weights, by their numbers in ggml.
-FORMATS = {"Q4_0": 2, "Q4_1": 3, "Q8_0": 8, "Q4_K": 12, "Q5_K": 13, "Q6_K": 14}
+FORMATS = {
+    "Q4_0": 2,
+    "Q4_1": 3,
+    "Q5_0": 6,
+    "Q5_1": 7,
+    "Q8_0": 8,
+    "Q4_K": 12,
+    "Q5_K": 13,
+    "Q6_K": 14,
+}
 
 
 def weight_cases(model: ModelShape, cold_bytes: int) -> Iterator[Case]:

@@ -16,8 +16,9 @@ struct GgmlType {
 
 inline constexpr GgmlType kGgmlTypes[] = {
     {0, "F32", 1, 4, false},       {1, "F16", 1, 2, false},       {2, "Q4_0", 32, 18, true},
-    {3, "Q4_1", 32, 20, true},     {8, "Q8_0", 32, 34, true},     {12, "Q4_K", 256, 144, false},
-    {13, "Q5_K", 256, 176, false}, {14, "Q6_K", 256, 210, false}, {30, "BF16", 1, 2, false},
+    {3, "Q4_1", 32, 20, true},     {6, "Q5_0", 32, 22, false},    {7, "Q5_1", 32, 24, false},
+    {8, "Q8_0", 32, 34, true},     {12, "Q4_K", 256, 144, false}, {13, "Q5_K", 256, 176, false},
+    {14, "Q6_K", 256, 210, false}, {30, "BF16", 1, 2, false},
 };
 
 // nullptr if the type isn't supported.

@@ -62,8 +62,8 @@ Tensor linear(const Tensor& x, const Tensor& packed_weight, const std::optional<
               int64_t num_outputs, bool float32_out);
 
 // Rows of ggml blocks of W [N, K], uint8 [N, row_bytes], of a type that linear layers compute with
-// (Q4_0, Q4_1, Q8_0, Q4_K, Q5_K, Q6_K) -> the same numbers in the order in which `quantized_linear`
-// reads them, uint8 [panels, bytes of a panel]; see cpu/quantized_format.h.
+// (Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K) -> the same numbers in the order in which
+// `quantized_linear` reads them, uint8 [panels, bytes of a panel]; see cpu/quantized_format.h.
 Tensor pack_quantized_weight(const Tensor& blocks, int64_t ggml_type);
 
 // As `linear`, with a weight from pack_quantized_weight. x is rounded, in each row and group of 32

@@ -227,7 +227,16 @@ def _(
 
 # The ggml types that quantized_linear computes with: number -> bytes that a panel of 32 outputs
 # takes for a block of inputs, packed.
-_PACKED_BLOCK_BYTES = {2: 576, 3: 640, 8: 1088, 12: 4736, 13: 5760, 14: 6720}
+_PACKED_BLOCK_BYTES = {
+    2: 576,
+    3: 640,
+    6: 704,
+    7: 768,
+    8: 1088,
+    12: 4736,
+    13: 5760,
+    14: 6720,
+}
 
 
 def pack_quantized_weight(blocks: Tensor, ggml_type: int) -> Tensor:
@@ -632,6 +641,8 @@ GGML_BLOCKS = {
     1: (1, 2),  # F16
     2: (32, 18),  # Q4_0
     3: (32, 20),  # Q4_1
+    6: (32, 22),  # Q5_0
+    7: (32, 24),  # Q5_1
     8: (32, 34),  # Q8_0
     12: (256, 144),  # Q4_K
     13: (256, 176),  # Q5_K

@@ -80,6 +80,38 @@ struct Q4_1 {
   }
 };
 
+// The 16 bytes of a Q4_0 block after four of fifth bits, bit i that of element i.
+inline void unpack_five_bits(const uint8_t* packed, int (&values)[32]) {
+  uint32_t high;
+  std::memcpy(&high, packed, sizeof high);
+  const uint8_t* q = packed + sizeof high;
+  for (int i = 0; i < 16; ++i) values[i] = q[i] & 15;
+  for (int i = 0; i < 16; ++i) values[i + 16] = q[i] >> 4;
+  for (int i = 0; i < 32; ++i) values[i] |= static_cast<int>((high >> i) & 1) << 4;
+}
+
+// [d][fifth bits][16 bytes as in Q4_0]
+struct Q5_0 {
+  static constexpr int64_t kSize = 32, kBytes = 22;
+  static void decode(const uint8_t* block, float* out) {
+    const float d = half_to_float(block);
+    int values[32];
+    unpack_five_bits(block + 2, values);
+    for (int i = 0; i < 32; ++i) out[i] = d * static_cast<float>(values[i] - 16);
+  }
+};
+
+// [d][m][fifth bits][16 bytes as in Q4_0]
+struct Q5_1 {
+  static constexpr int64_t kSize = 32, kBytes = 24;
+  static void decode(const uint8_t* block, float* out) {
+    const float d = half_to_float(block), m = half_to_float(block + 2);
+    int values[32];
+    unpack_five_bits(block + 4, values);
+    for (int i = 0; i < 32; ++i) out[i] = d * static_cast<float>(values[i]) + m;
+  }
+};
+
 // Scale and minimum of the eight 32-element groups of a Q4_K or Q5_K block, six bits each, in 12
 // bytes: those of groups 0-3 in the low bits of bytes 0-3 and 4-7; those of groups 4-7 have four
 // bits in bytes 8-11 and their upper two bits on top of bytes 0-3 and 4-7.
@@ -199,6 +231,10 @@ void dequantize(const DequantizeArgs<T>& args, int64_t begin_row, int64_t end_ro
       return decode_blocks<Q4_0>(args, begin_row, end_row);
     case 3:
       return decode_blocks<Q4_1>(args, begin_row, end_row);
+    case 6:
+      return decode_blocks<Q5_0>(args, begin_row, end_row);
+    case 7:
+      return decode_blocks<Q5_1>(args, begin_row, end_row);
     case 8:
       return decode_blocks<Q8_0>(args, begin_row, end_row);
     case 12:

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 
 #include "quantized_format.h"
 
@@ -29,10 +30,15 @@ void read_group(const uint8_t* block, int64_t group, uint8_t* u) {
       const int bits = ((low[i] >> (run / 2 * 4)) & 15) | (((high[i] >> (run * 2)) & 3) << 4);
       u[i] = static_cast<uint8_t>(bits);
     }
-  } else {  // Q4_0, Q4_1
-    const uint8_t* low = block + (Format::kHasMins ? 4 : 2);
+  } else {  // Q4_0, Q4_1, Q5_0, Q5_1
+    const uint8_t* low = block + Format::kFileBytes - 16;
     for (int i = 0; i < 16; ++i) u[i] = low[i] & 15;
     for (int i = 0; i < 16; ++i) u[i + 16] = low[i] >> 4;
+    if constexpr (Format::kBits == 5) {
+      uint32_t high;
+      std::memcpy(&high, low - sizeof high, sizeof high);
+      for (int i = 0; i < 32; ++i) u[i] |= static_cast<uint8_t>(((high >> i) & 1) << 4);
+    }
   }
 }
 

@@ -28,6 +28,7 @@ void quantize_group(const T* x, ActivationGroup& group) {
   const int32_t sum_of_values = sums[0] + sums[1];
   group.scaled_sum = group.scale * static_cast<float>(sum_of_values);
   group.offset_8 = -8 * sum_of_values;
+  group.offset_16 = -16 * sum_of_values;
   group.offset_128 = -128 * sum_of_values;
   group.offset_32[0] = -32 * sums[0];
   group.offset_32[1] = -32 * sums[1];

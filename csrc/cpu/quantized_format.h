@@ -29,6 +29,7 @@ struct alignas(64) ActivationGroup {
   float scaled_sum;  // scale * sum of values
   // What a zero point takes off a sum of products: -zero point * sum of values.
   int32_t offset_8;
+  int32_t offset_16;
   int32_t offset_128;
   int32_t offset_32[2];  // for each 16 values
 };
@@ -68,6 +69,7 @@ struct PackedFormat {
   // Where a sum of products over the values of `part` of the group starts.
   static const int32_t* offset(const ActivationGroup& x, int part) {
     if constexpr (zero_point == 8) return &x.offset_8;
+    if constexpr (zero_point == 16) return &x.offset_16;
     if constexpr (zero_point == 32) return &x.offset_32[part];
     if constexpr (zero_point == 128) return &x.offset_128;
     return nullptr;
@@ -76,6 +78,8 @@ struct PackedFormat {
 
 using PackedQ4_0 = PackedFormat<2, 18, 4, 8, ScaleKind::kHalf>;
 using PackedQ4_1 = PackedFormat<3, 20, 4, 0, ScaleKind::kHalfAndMin>;
+using PackedQ5_0 = PackedFormat<6, 22, 5, 16, ScaleKind::kHalf>;
+using PackedQ5_1 = PackedFormat<7, 24, 5, 0, ScaleKind::kHalfAndMin>;
 using PackedQ8_0 = PackedFormat<8, 34, 8, 128, ScaleKind::kHalf>;
 using PackedQ4_K = PackedFormat<12, 144, 4, 0, ScaleKind::kSixBit>;
 using PackedQ5_K = PackedFormat<13, 176, 5, 0, ScaleKind::kSixBit>;
@@ -89,6 +93,10 @@ void dispatch_packed_format(int64_t ggml_type, const Body& body) {
       return body(PackedQ4_0{});
     case PackedQ4_1::kGgmlType:
       return body(PackedQ4_1{});
+    case PackedQ5_0::kGgmlType:
+      return body(PackedQ5_0{});
+    case PackedQ5_1::kGgmlType:
+      return body(PackedQ5_1{});
     case PackedQ8_0::kGgmlType:
       return body(PackedQ8_0{});
     case PackedQ4_K::kGgmlType:

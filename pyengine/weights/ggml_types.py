@@ -23,6 +23,8 @@ SUPPORTED_TYPES = (
     GGMLType("BF16", 30, 1, 2),
     GGMLType("Q4_0", 2, 32, 18),
     GGMLType("Q4_1", 3, 32, 20),
+    GGMLType("Q5_0", 6, 32, 22),
+    GGMLType("Q5_1", 7, 32, 24),
     GGMLType("Q8_0", 8, 32, 34),
     GGMLType("Q4_K", 12, 256, 144),
     GGMLType("Q5_K", 13, 256, 176),
@@ -33,8 +35,8 @@ TYPES_BY_NAME = {type_.name: type_ for type_ in SUPPORTED_TYPES}
 
 # Names of the others, for messages.
 OTHER_TYPES = {
-    6: "Q5_0", 7: "Q5_1", 9: "Q8_1", 10: "Q2_K", 11: "Q3_K", 15: "Q8_K", 16: "IQ2_XXS",
-    17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 20: "IQ4_NL", 21: "IQ3_S", 22: "IQ2_S", 23: "IQ4_XS",
-    24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M", 34: "TQ1_0", 35: "TQ2_0",
-    39: "MXFP4", 40: "NVFP4",
+    9: "Q8_1", 10: "Q2_K", 11: "Q3_K", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS",
+    19: "IQ1_S", 20: "IQ4_NL", 21: "IQ3_S", 22: "IQ2_S", 23: "IQ4_XS", 24: "I8", 25: "I16",
+    26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M", 34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4",
+    40: "NVFP4",
 }  # fmt: skip

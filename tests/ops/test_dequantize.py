@@ -9,7 +9,8 @@ from gguf import GGMLQuantizationType as GgmlType
 from pyengine import ops
 
 SUPPORTED = [GgmlType(number) for number in ops.GGML_BLOCKS]
-QUANTIZABLE = [GgmlType.F16, GgmlType.BF16, GgmlType.Q8_0, GgmlType.Q4_0, GgmlType.Q4_1]
+# Those that the gguf package writes.
+QUANTIZABLE = [ggml_type for ggml_type in SUPPORTED if not ggml_type.name.endswith("_K")]
 
 
 def random_blocks(ggml_type, rows, num_blocks, seed=0):

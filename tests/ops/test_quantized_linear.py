@@ -10,7 +10,16 @@ from pyengine.weights.ggml_types import SUPPORTED_TYPES, GGMLType
 TYPES = [type_ for type_ in SUPPORTED_TYPES if type_.is_quantized]
 DTYPES = [torch.float32, torch.bfloat16]
 # Where a block has its float16 scale and, after it, its minimum.
-HALVES = {"Q4_0": [0], "Q4_1": [0, 2], "Q8_0": [0], "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208]}
+HALVES = {
+    "Q4_0": [0],
+    "Q4_1": [0, 2],
+    "Q5_0": [0],
+    "Q5_1": [0, 2],
+    "Q8_0": [0],
+    "Q4_K": [0, 2],
+    "Q5_K": [0, 2],
+    "Q6_K": [208],
+}
 # One row, tiles with and without a rest, and so many rows that weights are unpacked for them.
 NUM_ROWS = [1, 2, 3, 6, 7, 12, 13, 40, 200]
 each_type = pytest.mark.parametrize("type_", TYPES, ids=lambda t: t.name)

@@ -396,7 +396,7 @@ def entry(name: bytes, shape: list[int], kind: int, offset: int) -> bytes:
         (
             header(1, 0) + entry(b"t", [256], 10, 0) + b"\0" * 256,
             r"tensor t has the type Q2_K, which isn't supported; the supported types are "
-            "F32, F16, BF16, Q4_0, Q4_1, Q8_0, Q4_K, Q5_K, Q6_K",
+            "F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K",
         ),
         (
             header(1, 0) + entry(b"t", [1], 77, 0) + b"\0" * 64,
