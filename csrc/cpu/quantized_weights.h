@@ -1,11 +1,9 @@
-// What a product takes from quantized weights, packed (quantized_format.h) or unpacked. Included by
+// What a product takes from packed quantized weights (quantized_format.h). Included by
 // kernel_table.inc inside a namespace.
 
 // The operands of one group, from a panel as it is packed. `column` counts outputs of the panel.
 template <typename Format>
-struct PackedWeights : Format {
-  static constexpr bool kIsStreamed = true;  // from memory
-
+struct PackedWeights {
   // Weights 4 * quad to 4 * quad + 3.
   template <int quad>
   static Bytes quad_of(const uint8_t* group, int64_t column) {
@@ -45,53 +43,3 @@ struct PackedWeights : Format {
     }
   }
 };
-
-// The operands of one group, unpacked: float32 [scales and mins][32], then uint8 [8][32][4].
-template <typename Format>
-struct UnpackedWeights : Format {
-  static constexpr bool kIsStreamed = false;
-  static constexpr int kNumFloats = Format::kScalesPerGroup + (Format::kHasMins ? 1 : 0);
-  static constexpr int64_t kBlockGroups = 1;
-  static constexpr int64_t kHeaderBytes = 0;
-  static constexpr int64_t kScaleBytes = 4 * kNumFloats * kQuantizedPanel;
-  static constexpr int64_t kGroupBytes = kScaleBytes + kQuantizedGroup * kQuantizedPanel;
-  static constexpr int64_t kBlockBytes = kGroupBytes;
-
-  template <int quad>
-  static Bytes quad_of(const uint8_t* group, int64_t column) {
-    return load_bytes(group + kScaleBytes + 4 * (quad * kQuantizedPanel + column));
-  }
-  static Vec scales(const uint8_t* /*header*/, const uint8_t* group, int part, int64_t column) {
-    return load(reinterpret_cast<const float*>(group) + part * kQuantizedPanel + column);
-  }
-  static Vec mins(const uint8_t* /*header*/, const uint8_t* group, int64_t column) {
-    return load(reinterpret_cast<const float*>(group) + kQuantizedPanel + column);
-  }
-};
-
-// Calls body(integral_constant) for each of [0, n).
-template <int n, typename Body>
-inline __attribute__((always_inline)) void unroll(const Body& body) {
-  [&]<int... i>(std::integer_sequence<int, i...>) __attribute__((always_inline)) {
-    (body(std::integral_constant<int, i>{}), ...);
-  }(std::make_integer_sequence<int, n>{});
-}
-
-template <typename Format>
-void unpack_group(const uint8_t* header, const uint8_t* group, uint8_t* out) {
-  using From = PackedWeights<Format>;
-  using To = UnpackedWeights<Format>;
-  float* floats = reinterpret_cast<float*>(out);
-  for (int64_t column = 0; column < kQuantizedPanel; column += kVecSize) {
-    for (int part = 0; part < Format::kScalesPerGroup; ++part) {
-      store(floats + part * kQuantizedPanel + column, From::scales(header, group, part, column));
-    }
-    if constexpr (Format::kHasMins) {
-      store(floats + kQuantizedPanel + column, From::mins(header, group, column));
-    }
-    unroll<8>([&](auto quad) {
-      store_bytes(out + To::kScaleBytes + 4 * (quad * kQuantizedPanel + column),
-                  From::template quad_of<quad>(group, column));
-    });
-  }
-}
