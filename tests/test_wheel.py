@@ -23,7 +23,7 @@ SOURCE = Path(__file__).parents[1]
 SOURCE_NAMES = ["csrc", "pyengine", "setup.py", "pyproject.toml", "README.md", "LICENSE"]
 EXTENSION = re.compile(r"pyengine/(_core|_ops)\..*\.so")
 START_TIMEOUT_S = 300
-QUESTION = "What is the capital of France? Answer in one sentence."
+QUESTION = "What is the capital of Japan?"
 
 
 @pytest.fixture(scope="module")
@@ -121,5 +121,5 @@ def test_the_installed_command_serves_the_demo_model_to_the_openai_client(server
             model=model.id, messages=question, temperature=0, max_tokens=32, stream=True
         )
         streamed = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
-    assert "Paris" in streamed
+    assert "Tokyo" in streamed
     assert streamed == whole.choices[0].message.content

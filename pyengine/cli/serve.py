@@ -21,7 +21,7 @@ from pyengine.server.options import ServerOptions
 logger = logging.getLogger(__name__)
 
 USAGE = "MODEL [options]"
-QUESTION = "What is the capital of France? Answer in one sentence."
+QUESTION = "What is the capital of Japan?"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
