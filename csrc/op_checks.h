@@ -6,6 +6,7 @@
 #include <initializer_list>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <torch/csrc/stable/tensor.h>
@@ -114,6 +115,23 @@ inline int64_t check_cache_dtypes(const Tensor& key_cache, const Tensor& value_c
 
 // key_cache and value_cache [B, K, P, D] of the queries' dtype and head size, or int8
 // [B, K, P, D + 4] with a float32 after each row.
+// The last num_contiguous dimensions of a cache are contiguous, and blocks, which may lie apart, do
+// so in both caches.
+inline void check_cache_strides(const Tensor& key_cache, const Tensor& value_cache,
+                                int64_t num_contiguous) {
+  int64_t size = 1;
+  for (int64_t i = key_cache.dim() - 1; i >= key_cache.dim() - num_contiguous; --i) {
+    STD_TORCH_CHECK(key_cache.stride(i) == size || key_cache.size(i) == 1,
+                    "key_cache must be contiguous in the dimensions of a block");
+    size *= key_cache.size(i);
+  }
+  for (int64_t i = 0; i < key_cache.dim(); ++i) {
+    STD_TORCH_CHECK(value_cache.stride(i) == key_cache.stride(i) || key_cache.size(i) == 1,
+                    "value_cache must have the strides of key_cache, got ", value_cache.stride(i),
+                    " for ", key_cache.stride(i), " in dimension ", i);
+  }
+}
+
 inline void check_caches(const Tensor& query, const Tensor& key_cache, const Tensor& value_cache) {
   check_dim(key_cache, "key_cache", 4);
   const int64_t row_size =
@@ -125,10 +143,9 @@ inline void check_caches(const Tensor& query, const Tensor& key_cache, const Ten
   STD_TORCH_CHECK(key_cache.size(2) > 0,
                   "key_cache must have a block size of at least 1, got shape ",
                   shape_of(key_cache));
-  check_contiguous(key_cache, "key_cache");
   check_shape(value_cache, "value_cache",
               {key_cache.size(0), key_cache.size(1), key_cache.size(2), key_cache.size(3)});
-  check_contiguous(value_cache, "value_cache");
+  check_cache_strides(key_cache, value_cache, 3);
 }
 
 inline void check_rms_norm(const Tensor& x, const Tensor& weight, double eps) {
@@ -251,12 +268,12 @@ inline void check_decoder_run(const Tensor& norm, int64_t num_layers, int64_t nu
   check_attention_inputs(block_tables, query_start_loc, seq_lens);
   check_dim(key_cache, "key_cache", 5);
   const int64_t row_size = check_cache_dtypes(key_cache, value_cache, norm, "norms", head_size);
-  check_contiguous(key_cache, "key_cache");
-  check_shape(key_cache, "key_cache",
-              {num_layers, key_cache.size(1), num_kv_heads, key_cache.size(3), row_size});
-  check_contiguous(value_cache, "value_cache");
-  check_shape(value_cache, "value_cache",
-              {num_layers, key_cache.size(1), num_kv_heads, key_cache.size(3), row_size});
+  for (const auto& [cache, name] :
+       {std::pair(&key_cache, "key_cache"), std::pair(&value_cache, "value_cache")}) {
+    check_shape(*cache, name,
+                {key_cache.size(0), num_layers, num_kv_heads, key_cache.size(3), row_size});
+  }
+  check_cache_strides(key_cache, value_cache, 3);
 }
 
 inline void check_silu_and_mul(const Tensor& x) {

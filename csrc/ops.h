@@ -85,7 +85,7 @@ Tensor quantized_embedding(const Tensor& token_ids, const Tensor& packed_weight,
 // in residual [T, hidden], which is overwritten, and returns the norm of the sum [num_rows, hidden],
 // for all T rows or, given num_logits, for those that gather_logits would take: the last layer does
 // no more than these need. Inputs as for rope_and_cache and paged_attention,
-// caches [layers, B, K, P, D]. A decoder is named by a number, until decoder_destroy.
+// caches [B, layers, K, P, D]. A decoder is named by a number, until decoder_destroy.
 int64_t decoder_create(const Tensor& cos_sin, const std::vector<Tensor>& norms, int64_t num_heads,
                        int64_t num_kv_heads, int64_t head_size, int64_t intermediate_size,
                        double scale, int64_t sliding_window, double eps);

@@ -53,9 +53,9 @@ def rope_and_cache(
         query, key, value: contiguous in their last two dimensions, any stride between tokens.
         positions: [T] int64, in [0, max_position).
         cos_sin: [max_position, rotary_dim] float32; a row is [cos | sin], each rotary_dim / 2.
-        key_cache, value_cache: [B, K, P, D], of the query's dtype, or int8 [B, K, P, D + 4]: whole
+        key_cache, value_cache: [B, K, P, D] of the query's dtype, or int8 [B, K, P, D + 4]: whole
             numbers from -127 to 127, then in four bytes the float32 that they are times of, the
-            row's largest magnitude / 127. Mutated.
+            row's largest magnitude / 127. Blocks may lie apart. Mutated.
         slot_mapping: [T] int64, in [-1, B * P).
     """
     _ops.rope_and_cache(query, key, value, positions, cos_sin, key_cache, value_cache, slot_mapping)
@@ -96,7 +96,7 @@ def paged_attention(
 
     Args:
         query: contiguous in its last two dimensions, any stride between tokens; D up to 256.
-        key_cache, value_cache: [B, K, P, D], of the query's dtype, or int8 [B, K, P, D + 4] as
+        key_cache, value_cache: [B, K, P, D] of the query's dtype, or int8 [B, K, P, D + 4] as
             rope_and_cache writes it.
         block_tables: [S, max_blocks] int32; entries that no query sees are not read.
         query_start_loc: [S + 1] int32, offsets of the sequences in the flat batch.
@@ -434,7 +434,7 @@ def decoder_run(
         residual: [T, hidden], the embeddings; overwritten.
         positions, slot_mapping, block_tables, query_start_loc, seq_lens: as for rope_and_cache
             and paged_attention.
-        key_cache, value_cache: [layers, B, K, P, D], mutated.
+        key_cache, value_cache: [B, layers, K, P, D], mutated.
         num_logits: int32 [S], as for gather_logits, or None for the rows of all T tokens.
         num_rows: the sum of num_logits, or T.
 

@@ -148,7 +148,7 @@ class DecoderOf : public Decoder {
     T* const wanted_query = workspace_.take<T>(num_wanted * query_size);
     T* const sum = mutable_data<T>(residual);
 
-    const int64_t layer_size = step.key_cache.stride(0);
+    const int64_t layer_stride = step.key_cache.stride(1);
     RopeAndCacheArgs<T, C> rope{
         .query = qkv,
         .key = qkv + query_size,
@@ -161,6 +161,7 @@ class DecoderOf : public Decoder {
         .query_stride = qkv_size,
         .key_stride = qkv_size,
         .value_stride = qkv_size,
+        .block_stride = step.key_cache.stride(0),
         .num_heads = config_.num_heads,
         .num_kv_heads = config_.num_kv_heads,
         .head_size = config_.head_size,
@@ -174,6 +175,7 @@ class DecoderOf : public Decoder {
         .out = attended,
         .block_tables = data<int32_t>(step.block_tables),
         .query_stride = qkv_size,
+        .block_stride = rope.block_stride,
         .max_blocks = step.block_tables.size(1),
         .block_size = rope.block_size,
         .num_heads = config_.num_heads,
@@ -213,10 +215,10 @@ class DecoderOf : public Decoder {
       }
       run_paged_attention(attention, shape, plan, attention_scratch);
       finish_layer(layer, num_tokens, x, sum);
-      rope.key_cache += layer_size;
-      rope.value_cache += layer_size;
-      attention.key_cache += layer_size;
-      attention.value_cache += layer_size;
+      rope.key_cache += layer_stride;
+      rope.value_cache += layer_stride;
+      attention.key_cache += layer_stride;
+      attention.value_cache += layer_stride;
     }
   }
 
@@ -265,7 +267,7 @@ class DecoderOf : public Decoder {
 
   void check_values(const DecoderStep& step, const AttentionShape& shape,
                     int64_t num_tokens) const {
-    const int64_t num_blocks = step.key_cache.size(1), block_size = step.key_cache.size(3);
+    const int64_t num_blocks = step.key_cache.size(0), block_size = step.key_cache.size(3);
     check_range("positions", data<int64_t>(step.positions), num_tokens, 0, config_.cos_sin.size(0));
     check_range("slot_mapping", data<int64_t>(step.slot_mapping), num_tokens, -1,
                 num_blocks * block_size);

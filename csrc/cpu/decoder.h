@@ -36,7 +36,7 @@ struct DecoderConfig {
   int64_t hidden_size() const { return norms[0].size(0); }
 };
 
-// What is fed in a step, as the operators take it. Caches are [layers, B, K, P, D].
+// What is fed in a step, as the operators take it. Caches are [B, layers, K, P, D].
 struct DecoderStep {
   const Tensor &positions, &slot_mapping, &block_tables, &query_start_loc, &seq_lens;
   const Tensor &key_cache, &value_cache;

@@ -55,6 +55,7 @@ struct RopeAndCacheArgs {
   C* value_cache;               // [blocks, num_kv_heads, block_size, cache_row_size]
   const int64_t* slot_mapping;  // [tokens], block * block_size + offset or -1
   int64_t query_stride, key_stride, value_stride;  // elements from token to token
+  int64_t block_stride;                            // ... from block to block of a cache
   int64_t num_heads, num_kv_heads, head_size, rotary_dim, block_size;
 };
 
@@ -66,6 +67,7 @@ struct AttentionArgs {
   T* out;                       // [tokens, num_heads, head_size]
   const int32_t* block_tables;  // [seqs, max_blocks]
   int64_t query_stride;         // elements from token to token
+  int64_t block_stride;         // ... from block to block of a cache
   int64_t max_blocks, block_size, num_heads, num_kv_heads, head_size;
   int64_t sliding_window;  // 0: none
   float scale, soft_cap;   // 0: none

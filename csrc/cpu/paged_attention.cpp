@@ -80,6 +80,7 @@ Tensor paged_attention(const Tensor& query, const Tensor& key_cache, const Tenso
         .out = mutable_data<T>(out),
         .block_tables = data<int32_t>(block_tables),
         .query_stride = query.stride(0),
+        .block_stride = key_cache.stride(0),
         .max_blocks = block_tables.size(1),
         .block_size = key_cache.size(2),
         .num_heads = shape.num_heads,

@@ -89,7 +89,7 @@ struct AttentionItemKernel {
     int64_t block = (first + begin) / args.block_size, offset = (first + begin) % args.block_size;
     for (int64_t k = begin; k < end; ++block, offset = 0) {
       int64_t at =
-          ((table[block] * args.num_kv_heads + item.kv_head) * args.block_size + offset) * row_size;
+          table[block] * args.block_stride + (item.kv_head * args.block_size + offset) * row_size;
       const int64_t stop = std::min(end, k + args.block_size - offset);
       for (; k < stop; ++k, at += row_size) {
         found.keys[k] = args.key_cache + at;

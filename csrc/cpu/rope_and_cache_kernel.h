@@ -78,8 +78,8 @@ void rope_and_cache(const RopeAndCacheArgs<T, C>& args, int64_t begin_token, int
     if (slot < 0) continue;
     const int64_t block = slot / args.block_size, offset = slot % args.block_size;
     for (int64_t head = 0; head < args.num_kv_heads; ++head) {
-      const int64_t row = (block * args.num_kv_heads + head) * args.block_size + offset;
-      const int64_t at = row * cache_row_size<C>(head_size);
+      const int64_t row = head * args.block_size + offset;
+      const int64_t at = block * args.block_stride + row * cache_row_size<C>(head_size);
       const T* const key = args.key + token * args.key_stride + head * head_size;
       const T* const value = args.value + token * args.value_stride + head * head_size;
       if constexpr (kIsScaled<C>) {

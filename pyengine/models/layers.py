@@ -1,5 +1,8 @@
 """The pieces that model families are made of. Tensors in, tensors out."""
 
+import contextlib
+import math
+import mmap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -24,14 +27,14 @@ class AttentionInputs:
 
 @dataclass
 class KVCache:
-    """The paged keys and values, each [num_layers, num_blocks, num_kv_heads, block_size,
-    kv_row_size], or without the first dimension those of one layer."""
+    """The paged keys and values, each [num_blocks, num_layers, num_kv_heads, block_size,
+    kv_row_size], or without the second dimension those of one layer. Blocks may lie apart."""
 
     keys: Tensor
     values: Tensor
 
     def layer(self, index: int) -> "KVCache":
-        return KVCache(self.keys[index], self.values[index])
+        return KVCache(self.keys[:, index], self.values[:, index])
 
 
 class Linear:
@@ -159,7 +162,20 @@ def new_kv_cache(
     head_size: int,
     cache_dtype: torch.dtype,
 ) -> KVCache:
-    """The cache of all layers. Its memory is touched, and so taken, only as blocks are used."""
+    """The cache of all layers. Its memory is touched, and so taken, only as blocks are used.
+
+    All that a block holds lies together, so that the memory in use is one piece, which huge pages
+    cover without waste: with small ones, a step on many sequences waits for page tables more than
+    for keys and values.
+    """
     row_size = kv_row_size(head_size, cache_dtype)
-    shape = (num_layers, num_blocks, num_kv_heads, block_size, row_size)
-    return KVCache(torch.empty(shape, dtype=cache_dtype), torch.empty(shape, dtype=cache_dtype))
+    shape = (num_blocks, num_layers, 2, num_kv_heads, block_size, row_size)
+    memory = mmap.mmap(
+        -1,
+        math.prod(shape) * cache_dtype.itemsize,
+        flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS,
+    )
+    with contextlib.suppress(AttributeError, OSError):  # there are none
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    cache = torch.frombuffer(memory, dtype=cache_dtype).view(shape)
+    return KVCache(cache[:, :, 0], cache[:, :, 1])

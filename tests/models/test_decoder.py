@@ -113,8 +113,8 @@ def call_with(**changes) -> None:
         ({"positions": torch.zeros(22, dtype=torch.int64)}, "positions must have 23 elements"),
         ({"positions": torch.full((23,), 64)}, r"positions\[0\] must be in \[0, 64\), got 64"),
         ({"slot_mapping": torch.full((23,), 160)}, r"slot_mapping\[0\] must be in \[-1, 160\)"),
-        ({"keys": torch.zeros(2, 40, 2, 4, 15)}, r"key_cache must have shape \[2, 40, 2, 4, 16\]"),
-        ({"values": torch.zeros(1, 40, 2, 4, 16)}, r"value_cache must have shape \[2, 40, 2, 4"),
+        ({"keys": torch.zeros(40, 2, 2, 4, 15)}, r"key_cache must have shape \[40, 2, 2, 4, 16\]"),
+        ({"values": torch.zeros(40, 1, 2, 4, 16)}, r"value_cache must have shape \[40, 2, 2, 4"),
         (
             {"query_start_loc": torch.tensor([0, 9, 10, 22], dtype=torch.int32)},
             "query_start_loc must end at the 23 tokens",

@@ -142,7 +142,7 @@ def int32(values):
             "key_cache must have query's head size 8 and a scale's 4 bytes last",
         ),
         ({"key_cache": torch.zeros(4, 2, 0, 8)}, "key_cache must have a block size of at least 1"),
-        ({"key_cache": torch.zeros(4, 4, 2, 8).transpose(1, 2)}, "key_cache must be contiguous"),
+        ({"key_cache": torch.zeros(4, 4, 2, 8).transpose(1, 2)}, "key_cache must be contiguous in"),
         ({"value_cache": torch.zeros(4, 2, 4, 9)}, r"value_cache must have shape \[4, 2, 4, 8\]"),
         ({"value_cache": torch.zeros(4, 2, 4, 8).double()}, "value_cache must have the dtype of"),
         ({"block_tables": torch.zeros(2, 2).long()}, "block_tables must be Int, got Long"),
