@@ -5,10 +5,9 @@
 //   Ints           kVecSize int32
 //   Quad           four int8, the same ones for each lane
 //   shift          each byte's bits up by `left` or down, those of its neighbours coming in
-//   sum            of all lanes
 //   dot<bits>      acc + the four products of each lane, exact for unsigned bytes of so many bits
 //   to_ints        floats within int32, rounded to nearest even
-//   store_int8     the lowest byte of each lane
+//   store_int8     the lanes, which are int8; returns their sum
 //   load_half      kVecSize floats from float16; load_small from 8-bit integers
 
 #if defined(PYENGINE_VEC_AVX512)
@@ -50,10 +49,13 @@ Ints dot(Ints acc, Bytes w, Quad x) {
 }
 inline Vec to_floats(Ints x) { return {_mm512_cvtepi32_ps(x.v)}; }
 inline Ints to_ints(Vec x) { return {_mm512_cvtps_epi32(x.v)}; }
-inline void store_int8(int8_t* p, Ints x) {
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(x.v));
+inline int32_t store_int8(int8_t* p, Ints x) {
+  const __m128i bytes = _mm512_cvtepi32_epi8(x.v);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), bytes);
+  const __m128i shifted = _mm_xor_si128(bytes, _mm_set1_epi8(-128));  // 128 more, unsigned
+  const __m128i sums = _mm_sad_epu8(shifted, _mm_setzero_si128());
+  return _mm_cvtsi128_si32(sums) + _mm_extract_epi32(sums, 2) - 128 * 16;
 }
-inline int32_t sum(Ints x) { return _mm512_reduce_add_epi32(x.v); }
 inline Vec load_half(const uint8_t* p) {
   return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
 }
@@ -118,16 +120,14 @@ Ints dot(Ints acc, Bytes w, Quad x) {
 }
 inline Vec to_floats(Ints x) { return {_mm256_cvtepi32_ps(x.v)}; }
 inline Ints to_ints(Vec x) { return {_mm256_cvtps_epi32(x.v)}; }
-inline void store_int8(int8_t* p, Ints x) {
+inline int32_t store_int8(int8_t* p, Ints x) {
   const __m256i low_bytes = _mm256_shuffle_epi8(x.v, _mm256_set1_epi32(0x0c080400));
   const __m128i low = _mm256_castsi256_si128(low_bytes);
   const __m128i high = _mm256_extracti128_si256(low_bytes, 1);
-  _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_unpacklo_epi32(low, high));
-}
-inline int32_t sum(Ints x) {
-  __m128i s = _mm_add_epi32(_mm256_castsi256_si128(x.v), _mm256_extracti128_si256(x.v, 1));
-  s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
-  return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1)));
+  const __m128i bytes = _mm_unpacklo_epi32(low, high);
+  _mm_storel_epi64(reinterpret_cast<__m128i*>(p), bytes);
+  const __m128i shifted = _mm_xor_si128(bytes, _mm_set1_epi8(-128));  // 128 more, unsigned
+  return _mm_cvtsi128_si32(_mm_sad_epu8(shifted, _mm_setzero_si128())) - 128 * 8;
 }
 inline Vec load_half(const uint8_t* p) {
   return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))};
@@ -193,13 +193,13 @@ inline Ints to_ints(Vec x) {
   for (int64_t i = 0; i < kVecSize; ++i) ints.v[i] = static_cast<int32_t>(std::nearbyintf(x.v[i]));
   return ints;
 }
-inline void store_int8(int8_t* p, Ints x) {
-  for (int64_t i = 0; i < kVecSize; ++i) p[i] = static_cast<int8_t>(x.v[i]);
-}
-inline int32_t sum(Ints x) {
-  int32_t s = 0;
-  for (const int32_t lane : x.v) s += lane;
-  return s;
+inline int32_t store_int8(int8_t* p, Ints x) {
+  int32_t sum = 0;
+  for (int64_t i = 0; i < kVecSize; ++i) {
+    p[i] = static_cast<int8_t>(x.v[i]);
+    sum += x.v[i];
+  }
+  return sum;
 }
 inline Vec to_floats(Ints x) {
   return each_lane([&](int64_t i) { return static_cast<float>(x.v[i]); });

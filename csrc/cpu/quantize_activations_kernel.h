@@ -1,13 +1,12 @@
 // Rows of activations to groups of int8. Included by kernel_table.inc inside a namespace.
 
-// The scale is the greatest magnitude / 127. A group that holds NaN or infinity has the scale NaN,
-// so that these come out of whatever it is multiplied by; one of magnitudes below 2^-120, whose
-// reciprocal might not be a number, becomes 0.
+// The scale is the greatest magnitude / 127; a group of magnitudes below 2^-120, whose reciprocal
+// might not be a number, becomes 0. What is not finite leaves NaN in `poison`.
 template <typename T>
-void quantize_group(const T* x, ActivationGroup& group) {
+void quantize_group(const T* x, ActivationGroup& group, Vec& poison) {
   constexpr int64_t kVecs = kQuantizedGroup / kVecSize;
   Vec values[kVecs];
-  Vec largest = broadcast(0.0f), poison = broadcast(0.0f);
+  Vec largest = broadcast(0.0f);
   for (int64_t v = 0; v < kVecs; ++v) {
     values[v] = load(x + v * kVecSize);
     largest = max(largest, max(values[v], broadcast(0.0f) - values[v]));
@@ -15,15 +14,14 @@ void quantize_group(const T* x, ActivationGroup& group) {
   }
   const float magnitude = max_of(largest);
   const bool is_normal = magnitude >= 0x1p-120f;
-  group.scale = (is_normal ? magnitude / 127.0f : 0.0f) + sum(poison);
+  group.scale = is_normal ? magnitude / 127.0f : 0.0f;
   const Vec inverse = broadcast(is_normal ? 127.0f / magnitude : 0.0f);
   int32_t sums[2] = {};
   for (int64_t v = 0; v < kVecs; ++v) {
     // max returns its second argument when the first is NaN.
     const Vec scaled = max(values[v] * inverse, broadcast(-127.0f));
     const Ints rounded = to_ints(min(scaled, broadcast(127.0f)));
-    store_int8(group.values + v * kVecSize, rounded);
-    sums[2 * v / kVecs] += sum(rounded);
+    sums[2 * v / kVecs] += store_int8(group.values + v * kVecSize, rounded);
   }
   const int32_t sum_of_values = sums[0] + sums[1];
   group.scaled_sum = group.scale * static_cast<float>(sum_of_values);
@@ -34,6 +32,8 @@ void quantize_group(const T* x, ActivationGroup& group) {
   group.offset_32[1] = -32 * sums[1];
 }
 
+// A row that holds NaN or infinity has NaN for scales, which come out of whatever it is multiplied
+// by.
 template <typename T>
 void quantize_activations(const QuantizeActivationsArgs<T>& args, int64_t begin_row,
                           int64_t end_row) {
@@ -41,6 +41,13 @@ void quantize_activations(const QuantizeActivationsArgs<T>& args, int64_t begin_
   for (int64_t row = begin_row; row < end_row; ++row) {
     const T* x = args.x + row * args.x_stride;
     ActivationGroup* groups = args.out + row * num_groups;
-    for (int64_t g = 0; g < num_groups; ++g) quantize_group(x + g * kQuantizedGroup, groups[g]);
+    Vec poison = broadcast(0.0f);
+    for (int64_t g = 0; g < num_groups; ++g) {
+      quantize_group(x + g * kQuantizedGroup, groups[g], poison);
+    }
+    const float spoilt = sum(poison);
+    if (spoilt != 0.0f) {
+      for (int64_t g = 0; g < num_groups; ++g) groups[g].scale = groups[g].scaled_sum = spoilt;
+    }
   }
 }
