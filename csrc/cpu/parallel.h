@@ -31,13 +31,15 @@ inline int64_t workers_for(int64_t cost) {
   return std::clamp<int64_t>(cost / kMinCostPerWorker, 1, torch::stable::get_num_threads());
 }
 
+constexpr int64_t kRangesPerWorker = 12;
+
 // Calls body(begin, end) on sub-ranges that together cover [0, num_items), a few for each worker.
 // `cost_per_item` is in elements touched. No result may depend on the split.
 template <typename Body>
-void parallel_items(int64_t num_items, int64_t cost_per_item, const Body& body) {
-  constexpr int64_t kRangesPerWorker = 12;
+void parallel_items(int64_t num_items, int64_t cost_per_item, const Body& body,
+                    int64_t ranges_per_worker = kRangesPerWorker) {
   const int64_t num_workers = workers_for(num_items * cost_per_item);
-  const int64_t num_ranges = num_workers == 1 ? 1 : num_workers * kRangesPerWorker;
+  const int64_t num_ranges = num_workers == 1 ? 1 : num_workers * ranges_per_worker;
   const int64_t length = std::max<int64_t>(1, (num_items + num_ranges - 1) / num_ranges);
   parallel_dynamic((num_items + length - 1) / length, num_workers,
                    [&](int64_t range, int64_t /*worker*/) {

@@ -28,8 +28,9 @@ auto quantized_linear_kernel() {
 
 template <typename T>
 void quantize_activations(const QuantizeActivationsArgs<T>& args, int64_t num_rows) {
+  constexpr int64_t kCost = 8;  // of an element: many steps, not one
   const auto kernel = kernels().typed<T>().quantize_activations;
-  parallel_items(num_rows, args.num_inputs,
+  parallel_items(num_rows, kCost * args.num_inputs,
                  [&](int64_t begin, int64_t end) { kernel(args, begin, end); });
 }
 
@@ -37,9 +38,12 @@ template <typename T, typename Out>
 void run_quantized_linear(const QuantizedLinearArgs<T, Out>& args) {
   const int64_t num_panels = num_packed_panels(args.num_outputs);
   const int64_t panel_cost = args.num_inputs * kQuantizedPanel * (1 + args.num_rows / 4);
+  // Few rows wait for memory, which a core reads faster in long streams.
+  constexpr int64_t kFewRows = 6, kLongRangesPerWorker = 4;
   const auto kernel = quantized_linear_kernel<T, Out>();
-  parallel_items(num_panels, panel_cost,
-                 [&](int64_t begin, int64_t end) { kernel(args, begin, end); });
+  parallel_items(
+      num_panels, panel_cost, [&](int64_t begin, int64_t end) { kernel(args, begin, end); },
+      args.num_rows <= kFewRows ? kLongRangesPerWorker : kRangesPerWorker);
 }
 
 template void quantize_activations(const QuantizeActivationsArgs<float>&, int64_t);

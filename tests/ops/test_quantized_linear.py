@@ -20,7 +20,7 @@ HALVES = {
     "Q5_K": [0, 2],
     "Q6_K": [208],
 }
-# One row, tiles with and without a rest, and so many rows that weights are unpacked for them.
+# One row, few that take two panels at a time, tiles with and without a rest, many tiles.
 NUM_ROWS = [1, 2, 3, 6, 7, 12, 13, 40, 200]
 each_type = pytest.mark.parametrize("type_", TYPES, ids=lambda t: t.name)
 each_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=str)
