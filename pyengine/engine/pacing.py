@@ -8,7 +8,8 @@ class PrefillPacer:
     sees. The pacer scales the number of prompt tokens by target / measured length, step after
     step. Since a step's length grows with them, the number settles where the length is just below
     the target, whatever the model and the machine; where the decodes alone take longer, it stays
-    at a minimum that keeps the prompts moving. It chooses when a token is computed, never what is
+    at a minimum that keeps the prompts moving, and where long prompts queue up, it is a part of
+    these. It chooses when a token is computed, never what is
     computed.
 
     Args:
@@ -23,17 +24,26 @@ class PrefillPacer:
     # Equal steps differ by a few per cent; hardly any of them should exceed the target.
     _AIM = 0.9
 
+    # The target gives way to a queue: readers wait longer for a token where many wait for their
+    # first. A step feeds at least this part of what waits.
+    _DRAIN_STEPS = 25
+
     def __init__(self, target_ms: float, max_tokens: int) -> None:
         self._aim_ms = self._AIM * target_ms
         self._max_tokens = max_tokens
         self._num_tokens = float(max_tokens)
 
-    def limit(self, num_decodes: int) -> int:
-        """The most prompt tokens to feed in a step beside so many decodes."""
+    def limit(self, num_decodes: int, num_waiting_tokens: int) -> int:
+        """The most prompt tokens to feed in a step beside so many decodes, of those that wait."""
         if num_decodes == 0:
             return self._max_tokens
-        # Many decodes make a step long anyway: prompts get about as much of it as they do.
-        return min(max(int(self._num_tokens), self.MIN_TOKENS + num_decodes), self._max_tokens)
+        fitting = max(
+            int(self._num_tokens),
+            # Many decodes make a step long anyway: prompts get about as much of it as they do.
+            self.MIN_TOKENS + num_decodes,
+            num_waiting_tokens // self._DRAIN_STEPS,
+        )
+        return min(fitting, self._max_tokens)
 
     def observe(self, num_decodes: int, num_prompt_tokens: int, step_ms: float) -> None:
         """Takes in how long a step took."""

@@ -137,8 +137,12 @@ class Scheduler:
         decodes = self._decodes_with_blocks(batch, now_ns)
         for sequence in decodes:
             self._feed(sequence, 1, batch)
-        budget = min(self._max_num_batched_tokens - len(decodes), self._pacer.limit(len(decodes)))
         prefills = [s for s in self.running if s.num_uncomputed_tokens > 1]
+        num_waiting_tokens = sum(s.num_uncomputed_tokens for s in (*prefills, *self.waiting))
+        budget = min(
+            self._max_num_batched_tokens - len(decodes),
+            self._pacer.limit(len(decodes), num_waiting_tokens),
+        )
         shares = split_budget([s.num_uncomputed_tokens for s in prefills], budget)
         for sequence, share in zip(prefills, shares, strict=True):
             self._feed(sequence, share, batch)

@@ -18,9 +18,9 @@ def step_ms(num_decodes: int, num_prompt_tokens: int, ms_per_token: float) -> fl
 
 def settle(pacer: PrefillPacer, num_decodes: int, ms_per_token: float) -> int:
     for _ in range(60):
-        num_tokens = pacer.limit(num_decodes)
+        num_tokens = pacer.limit(num_decodes, 0)
         pacer.observe(num_decodes, num_tokens, step_ms(num_decodes, num_tokens, ms_per_token))
-    return pacer.limit(num_decodes)
+    return pacer.limit(num_decodes, 0)
 
 
 @given(st.integers(1, 64), st.floats(0.05, 0.5))
@@ -40,37 +40,45 @@ def test_where_decodes_alone_take_too_long_prompts_still_move():
         assert settle(pacer, num_decodes, ms_per_token=10) == PrefillPacer.MIN_TOKENS + num_decodes
 
 
+def test_a_queue_of_prompts_drains_in_proportion_to_its_length():
+    pacer = PrefillPacer(40.0, WIDE)
+    bound = settle(pacer, 4, ms_per_token=0.5)
+    assert pacer.limit(4, 20 * bound) == bound
+    assert pacer.limit(4, 25 * 200) == 200
+    assert pacer.limit(4, 10**6) == WIDE
+
+
 def test_without_streams_nothing_is_held_back():
     pacer = PrefillPacer(40.0, WIDE)
     settle(pacer, 8, ms_per_token=1)
-    assert pacer.limit(0) == WIDE
+    assert pacer.limit(0, 0) == WIDE
 
 
 def test_the_first_measured_prefill_bounds_the_first_step_with_streams():
     pacer = PrefillPacer(40.0, WIDE)
     pacer.observe(0, WIDE, 512.0)
-    assert pacer.limit(4) == 36
+    assert pacer.limit(4, 0) == 36
 
 
 def test_a_prefill_without_streams_does_not_raise_the_bound():
     pacer = PrefillPacer(40.0, WIDE)
     bound = settle(pacer, 16, ms_per_token=0.5)
     pacer.observe(0, WIDE, 0.5 * (10 + WIDE))
-    assert pacer.limit(16) == bound
+    assert pacer.limit(16, 0) == bound
 
 
 def test_little_to_feed_does_not_raise_the_bound():
     pacer = PrefillPacer(40.0, WIDE)
     bound = settle(pacer, 4, ms_per_token=0.5)
     pacer.observe(4, 20, 1.0)
-    assert pacer.limit(4) == bound
+    assert pacer.limit(4, 0) == bound
 
 
 def test_one_fast_step_at_most_doubles_the_next():
     pacer = PrefillPacer(40.0, WIDE)
     bound = settle(pacer, 4, ms_per_token=0.5)
     pacer.observe(4, bound, 0.001)
-    assert bound < pacer.limit(4) <= 2 * (bound + 1)
+    assert bound < pacer.limit(4, 0) <= 2 * (bound + 1)
 
 
 def test_a_long_prompt_goes_in_small_chunks_while_a_stream_runs_and_in_large_ones_alone():
