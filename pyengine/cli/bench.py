@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from pyengine import LLM
 
 USAGE = "MODEL [options]"
-DEFAULTS = {"enable_prefix_caching": False}
+# Random prompts are answered with repetitions, which prefixes and guesses would shorten to nothing.
+DEFAULTS = {"enable_prefix_caching": False, "max_draft_tokens": 0}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
