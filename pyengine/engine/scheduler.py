@@ -138,7 +138,9 @@ class Scheduler:
         for sequence in decodes:
             self._feed(sequence, 1, batch)
         prefills = [s for s in self.running if s.num_uncomputed_tokens > 1]
-        num_waiting_tokens = sum(s.num_uncomputed_tokens for s in (*prefills, *self.waiting))
+        # Of a queue without end only what could run at once: each step looks at it.
+        queue = (*prefills, *self.waiting[: self._max_num_seqs])
+        num_waiting_tokens = sum(s.num_uncomputed_tokens for s in queue)
         budget = min(
             self._max_num_batched_tokens - len(decodes),
             self._pacer.limit(len(decodes), num_waiting_tokens),
