@@ -252,15 +252,17 @@ async def test_what_a_step_added_to_the_requests_of_a_call_comes_together(make_e
 
 
 async def test_closing_a_call_aborts_those_of_its_requests_that_have_not_finished(make_engine):
-    engine = make_engine(num_kv_blocks=64)
+    gate = Gate()
+    engine = make_engine(FaultInjection(before_stage=gate), num_kv_blocks=64)
     requests = [
         engine.new_request("short", prompt_of(5), greedy(1)),
         engine.new_request("long", prompt_of(5, 1), greedy(20)),
     ]
     async with aclosing(engine.generate_all(requests)) as batches:
-        async for updates in batches:
-            if any(update.finished for update in updates):
-                break
+        first = asyncio.ensure_future(anext(batches))
+        await gate.let_pass(engine, 1)
+        assert [update.finished for update in await first] == [True, False]
+    gate.open()
     await collect(engine, "next", prompt_of(4), greedy(2))
     assert engine.stats().num_aborted_requests == 1
 
