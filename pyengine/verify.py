@@ -189,7 +189,17 @@ def _run_round(engine: Engine, prefix: str, cases: Seq[Case], schedule: Schedule
 
 def default_cases(loaded: LoadedModel, max_tokens: int) -> list[Case]:
     """Prompts of one to some hundred tokens, two of them with a common beginning; greedy and
-    seeded ones in turn."""
+    seeded ones in turn.
+
+    Raises:
+        ValueError: max_tokens leaves no room for a prompt.
+    """
+    longest = loaded.max_model_len - max_tokens
+    if max_tokens < 1 or longest < 1:
+        raise ValueError(
+            f"max_tokens must be from 1 to {loaded.max_model_len - 1}, so that a prompt fits too, "
+            f"got {max_tokens}"
+        )
     text = (
         "An engine turns requests into tokens. It reads what came before, weighs what could come "
         "next, and says one word at a time. "
@@ -202,7 +212,6 @@ def default_cases(loaded: LoadedModel, max_tokens: int) -> list[Case]:
         text * 8,
         "def main():\n    ",
     ]
-    longest = loaded.max_model_len - max_tokens
     cases = []
     for number, prompt in enumerate(prompts):
         params = SamplingParams(

@@ -27,6 +27,7 @@ def add_options(
     title: str,
     cls: type,
     *,
+    only: Collection[str] | None = None,
     exclude: Collection[str] = (),
     defaults: Mapping[str, object] = _NOTHING,
 ) -> None:
@@ -37,14 +38,15 @@ def add_options(
 
     Args:
         cls: the dataclass; its docstring has an `Args:` section.
-        exclude: names of fields that get no flag.
+        only: names of the fields that get a flag; None for all.
+        exclude: names of fields that get none.
         defaults: what to say and to take in place of the dataclass's defaults.
     """
     group = parser.add_argument_group(title)
     hints = typing.get_type_hints(cls)
     texts = argument_help(cls)
     for field in dataclasses.fields(cls):
-        if field.name in exclude:
+        if field.name in exclude or (only is not None and field.name not in only):
             continue
         default = defaults.get(field.name, field.default)
         group.add_argument(

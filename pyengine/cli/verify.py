@@ -6,13 +6,17 @@ compares the logits after every token, bit for bit, with those of the prompt alo
 examples:
   pyengine verify smollm2-135m-instruct
   pyengine verify ./my-model.gguf --dtype float32 --max-tokens 64
+  pyengine verify ./my-folder --quantization int8 --kv-cache-dtype int8
 """
 
 import argparse
 
+from pyengine.cli.options import add_options, build
 from pyengine.config import EngineConfig
 
 USAGE = "MODEL [options]"
+# Those that decide what is computed. The others decide how, which is what the schedules vary.
+ENGINE_OPTIONS = ("dtype", "quantization", "max_model_len", "kv_cache_dtype")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,22 +27,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="tokens to generate after each prompt (default: 24)",
     )
-    parser.add_argument(
-        "--dtype",
-        choices=("auto", "float32", "bfloat16"),
-        default="auto",
-        help="of weights, activations and KV cache (default: auto)",
-    )
-    parser.add_argument(
-        "--kv-cache-dtype",
-        choices=("auto", "int8"),
-        default="auto",
-        help="of the KV cache, if not the other's (default: auto)",
-    )
+    add_options(parser, "engine", EngineConfig, only=ENGINE_OPTIONS)
 
 
 def run(args: argparse.Namespace) -> int:
-    config = EngineConfig(model=args.model, dtype=args.dtype, kv_cache_dtype=args.kv_cache_dtype)
+    config = build(EngineConfig, args)
 
     from pyengine import ops
     from pyengine.engine.loading import load

@@ -70,6 +70,13 @@ def test_the_help_is_the_docstring_in_the_words_of_the_command_line(
     assert "no such number" not in text
 
 
+def test_a_command_may_have_some_of_the_flags() -> None:
+    parser = argparse.ArgumentParser()
+    add_options(parser, "options", Options, only=["color", "max_things"], exclude=["max_things"])
+    flags = [flag for action in parser._actions for flag in action.option_strings]
+    assert flags == ["-h", "--help", "--color"]
+
+
 def test_a_value_that_the_dataclass_refuses_is_a_usage_error_that_names_the_flag(
     parser: argparse.ArgumentParser,
 ) -> None:
@@ -95,13 +102,25 @@ def test_every_option_is_described_in_the_docstring(cls: type) -> None:
     assert list(argument_help(cls)) == [field.name for field in dataclasses.fields(cls)]
 
 
+def engine_help(command: str) -> dict[str, str]:
+    """What a command's help says of the engine's options."""
+    names = {field.name for field in dataclasses.fields(EngineConfig)} - {"model"}
+    actions = make_command_parser(command)._actions
+    return {action.dest: action.help or "" for action in actions if action.dest in names}
+
+
 @pytest.mark.parametrize("command", ["serve", "generate", "chat", "bench"])
 def test_every_engine_option_has_a_flag(command: str) -> None:
-    flags = {
-        flag for action in make_command_parser(command)._actions for flag in action.option_strings
-    }
-    for field in dataclasses.fields(EngineConfig):
-        assert field.name == "model" or "--" + field.name.replace("_", "-") in flags
+    assert {"model", *engine_help(command)} == {f.name for f in dataclasses.fields(EngineConfig)}
+
+
+@pytest.mark.parametrize("command", ["generate", "chat", "bench", "verify"])
+def test_all_commands_describe_an_engine_option_in_the_same_words(command: str) -> None:
+    texts = engine_help(command)
+    assert {"dtype", "quantization", "max_model_len", "kv_cache_dtype"} <= set(texts)
+    for name, text in engine_help("serve").items():
+        # A command may have a default of its own.
+        assert texts.get(name, text).partition(" (default")[0] == text.partition(" (default")[0]
 
 
 def test_serve_has_the_flags_that_users_of_other_servers_know() -> None:

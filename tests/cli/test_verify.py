@@ -2,13 +2,22 @@ import pytest
 
 from pyengine import verify
 from pyengine.cli import main
+from pyengine.config import EngineConfig
 from pyengine.engine import loading
 from tests.tiny import tiny_model
 
 
 @pytest.fixture(autouse=True)
-def _tiny(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "load", lambda config, show_progress: tiny_model())
+def configs(monkeypatch: pytest.MonkeyPatch) -> list[EngineConfig]:
+    """Every config that a model was loaded for; it is the tiny one whatever they say."""
+    made: list[EngineConfig] = []
+
+    def load(config: EngineConfig, show_progress: bool):
+        made.append(config)
+        return tiny_model()
+
+    monkeypatch.setattr(loading, "load", load)
+    return made
 
 
 def test_verify_says_what_it_tried_and_passes(capsys: pytest.CaptureFixture[str]) -> None:
@@ -36,3 +45,26 @@ def test_verify_names_the_first_difference_and_fails(
     lines = capsys.readouterr().out.splitlines()
     assert lines[-2].endswith("DIFFERENT")
     assert lines[-1] == "FAIL: prompt 1, the logits after token 2 differ first"
+
+
+def test_what_decides_the_bits_can_be_chosen(configs: list[EngineConfig]) -> None:
+    argv = "--dtype=float32 --quantization=int4 --max-model-len=99 --kv-cache-dtype=int8"
+    assert main(["verify", "tiny", "--max-tokens=1", *argv.split()]) == 0
+    assert configs == [
+        EngineConfig(
+            model="tiny",
+            dtype="float32",
+            quantization="int4",
+            max_model_len=99,
+            kv_cache_dtype="int8",
+        )
+    ]
+
+
+@pytest.mark.parametrize("max_tokens", [0, 2048])
+def test_max_tokens_that_leave_no_room_for_a_prompt_are_refused(
+    max_tokens: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["verify", "tiny", f"--max-tokens={max_tokens}"]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("pyengine: error: max_tokens must be from 1 to 2047, ")
