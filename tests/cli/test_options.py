@@ -2,7 +2,9 @@
 
 import argparse
 import dataclasses
+import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Literal
 
 import pytest
@@ -121,6 +123,18 @@ def test_all_commands_describe_an_engine_option_in_the_same_words(command: str) 
     for name, text in engine_help("serve").items():
         # A command may have a default of its own.
         assert texts.get(name, text).partition(" (default")[0] == text.partition(" (default")[0]
+
+
+def test_the_readme_lists_flags_that_exist_with_their_defaults() -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    rows = re.findall(r"^\| `--(?:no-)?([a-z-]+)` \| `?(.*?)`? \|", readme, re.MULTILINE)
+    defaults = {field.name: field.default for field in dataclasses.fields(EngineConfig)}
+    assert len(rows) > 5
+    for flag, shown in rows:
+        default = defaults[flag.replace("-", "_")]
+        if default is None or isinstance(default, bool):
+            continue  # said in words
+        assert float(shown) == default if isinstance(default, float) else shown == str(default)
 
 
 def test_serve_has_the_flags_that_users_of_other_servers_know() -> None:

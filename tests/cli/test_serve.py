@@ -4,6 +4,7 @@ import gc
 import json
 import shlex
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,6 +29,13 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[ServerOptions]]:
     monkeypatch.setattr(server, "run", run)
     yield made
     gc.unfreeze()
+
+
+def request_of(line: str) -> tuple[str, dict[str, Any]]:
+    """The URL and the body of a curl line."""
+    command, url, *words = shlex.split(line)
+    assert command == "curl"
+    return url, json.loads(words[words.index("-d") + 1])
 
 
 def test_the_model_is_served_under_the_name_it_was_given_by(served: list[ServerOptions]) -> None:
@@ -55,11 +63,20 @@ def test_the_printed_curl_line_is_a_chat_request_that_a_shell_can_read(
 ) -> None:
     assert main(["serve", "it's"]) == 0
     [line] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("curl ")]
-    words = shlex.split(line)
-    assert words[1] == "http://127.0.0.1:8000/v1/chat/completions"
-    body = json.loads(words[words.index("-d") + 1])
+    url, body = request_of(line)
+    assert url == "http://127.0.0.1:8000/v1/chat/completions"
     assert body["model"] == "it's"
     assert body["messages"][0]["role"] == "user"
+
+
+def test_the_readme_shows_the_curl_line_that_is_printed(
+    served: list[ServerOptions], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["serve", "smollm2-135m-instruct"]) == 0
+    printed = capsys.readouterr().out.partition("\n\n")[2]
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    shown = readme.partition("    $ ")[2].partition("\n\n")[0]
+    assert request_of(shown) == request_of(printed)
 
 
 def test_a_model_that_is_not_there_ends_with_one_line(
