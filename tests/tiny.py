@@ -2,18 +2,22 @@
 
 import functools
 import zlib
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from pyengine.engine.loading import LoadedModel
 from pyengine.models import ModelConfig, load_model
+from pyengine.models.weight_reader import TensorSource
 from pyengine.ops import quantize
 from pyengine.text.chat_template import ChatTemplate
 from pyengine.text.tokenizer import Tokenizer, Vocabulary
 from pyengine.weights.ggml_types import TYPES_BY_NAME
 from pyengine.weights.quantized import QuantizedTensor
+from pyengine.weights.quantizing import QuantizingSource
 
+Weights = Literal["float", "ggml", "int8", "int4"]
 VOCAB_SIZE = 272
 EOS_TOKEN_ID = 256
 BOS_TOKEN_ID = 257
@@ -126,19 +130,22 @@ def tiny_model(
     kv_cache_dtype: torch.dtype | None = None,
     eos_token_ids: frozenset[int] = frozenset({EOS_TOKEN_ID}),
     letters: bool = False,
-    is_quantized: bool = False,
+    weights: Weights = "float",
 ) -> LoadedModel:
-    """The model, loaded, with a ByteTokenizer of these options."""
+    """The model, loaded, with a ByteTokenizer of these options.
+
+    Args:
+        weights: "ggml" offers matrices of several ggml types, as a GGUF file does; "int8" and
+            "int4" quantize the float ones at load.
+    """
     config = ModelConfig.from_dict(CONFIG)
     tokenizer = ByteTokenizer(eos_token_ids, letters)
+    source: TensorSource = RandomWeights(config, is_quantized=weights == "ggml")
+    if weights == "int8" or weights == "int4":
+        source = QuantizingSource(source, weights)
     return LoadedModel(
         name="tiny",
-        model=load_model(
-            config,
-            RandomWeights(config, is_quantized=is_quantized),
-            dtype,
-            config.max_position_embeddings,
-        ),
+        model=load_model(config, source, dtype, config.max_position_embeddings),
         config=config,
         dtype=dtype,
         kv_cache_dtype=kv_cache_dtype or dtype,

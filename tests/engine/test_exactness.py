@@ -23,9 +23,10 @@ from pyengine.verify import (
     verify,
 )
 from tests.engine.harness import prompt_of
-from tests.tiny import tiny_model
+from tests.tiny import Weights, tiny_model
 
 DTYPES = [torch.float32, torch.bfloat16]
+WEIGHTS: list[Weights] = ["float", "ggml", "int8", "int4"]
 SHARED = prompt_of(9, seed=77)
 
 
@@ -52,16 +53,16 @@ def cases() -> list[Case]:
 
 @functools.cache
 def reference(
-    dtype: torch.dtype, kv_cache_dtype: torch.dtype | None = None, is_quantized: bool = False
+    dtype: torch.dtype, kv_cache_dtype: torch.dtype | None = None, weights: Weights = "float"
 ) -> dict:
-    loaded = tiny_model(dtype, kv_cache_dtype, is_quantized=is_quantized)
+    loaded = tiny_model(dtype, kv_cache_dtype, weights=weights)
     return reference_digests(loaded, cases())
 
 
 @settings(max_examples=100, deadline=None)
 @given(
     dtype=st.sampled_from(DTYPES),
-    is_quantized=st.booleans(),
+    weights=st.sampled_from(WEIGHTS),
     kv_cache_dtype=st.sampled_from([None, torch.int8]),
     order=st.randoms(use_true_random=False),
     num_requests=st.integers(1, 13),
@@ -79,7 +80,7 @@ def reference(
 )
 def test_any_schedule_gives_the_bits_of_each_request_alone(
     dtype: torch.dtype,
-    is_quantized: bool,
+    weights: Weights,
     kv_cache_dtype: torch.dtype | None,
     order: random.Random,
     num_requests: int,
@@ -104,17 +105,17 @@ def test_any_schedule_gives_the_bits_of_each_request_alone(
         "max_draft_tokens": max_draft_tokens,
     }
     schedule = Schedule("drawn", options, **events)
-    loaded = tiny_model(dtype, kv_cache_dtype, is_quantized=is_quantized)
-    want = reference(dtype, kv_cache_dtype, is_quantized)
+    loaded = tiny_model(dtype, kv_cache_dtype, weights=weights)
+    want = reference(dtype, kv_cache_dtype, weights)
     verdict = run_schedule(loaded, chosen, schedule, want)
     assert verdict.difference is None
     assert verdict.num_compared > 0
 
 
-@pytest.mark.parametrize("is_quantized", [False, True])
+@pytest.mark.parametrize("weights", WEIGHTS)
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_sixty_four_copies_among_strangers_get_one_and_the_same_output(dtype, is_quantized):
-    loaded = tiny_model(dtype, is_quantized=is_quantized)
+def test_sixty_four_copies_among_strangers_get_one_and_the_same_output(dtype, weights):
+    loaded = tiny_model(dtype, weights=weights)
     prompt = prompt_of(20, seed=1)
     params = SamplingParams(temperature=1, seed=11, max_tokens=12)
     rng = random.Random(0)
