@@ -1,8 +1,19 @@
 """Which blocks of the KV cache belong to which sequence."""
 
+from dataclasses import dataclass
+
 from pyengine._loader import load_core
 from pyengine.engine.faults import FaultInjection
 from pyengine.engine.sequence import Sequence
+
+
+@dataclass(frozen=True)
+class _Refusal:
+    """What was found when a sequence was not admitted, and none was since."""
+
+    sequence_id: int
+    num_needed_blocks: int  # of those that nobody holds
+    num_registered_blocks: int  # by any sequence, until then
 
 
 class KVCacheManager:
@@ -31,6 +42,8 @@ class KVCacheManager:
         self._enable_prefix_caching = enable_prefix_caching
         self._faults = faults or FaultInjection()
         self._num_allocations = 0
+        self._num_registered_blocks = 0
+        self._refusal: _Refusal | None = None
 
     @property
     def num_free_blocks(self) -> int:
@@ -47,12 +60,16 @@ class KVCacheManager:
         Returns:
             False if afterwards fewer than `num_spare_blocks` would be free.
         """
-        allocator = self._allocator
-        prefix, num_unheld, chain_id = self._match_prefix(sequence)
-        num_new = self.num_blocks_for(sequence.num_tokens) - len(prefix)
-        if num_new + num_unheld + num_spare_blocks > allocator.num_free_blocks:
+        num_for_newcomer = self._allocator.num_free_blocks - num_spare_blocks
+        if self._is_refused_still(sequence, num_for_newcomer):
             return False
-        allocator.acquire(prefix)
+        prefix, num_unheld, chain_id = self._match_prefix(sequence)
+        num_needed = self.num_blocks_for(sequence.num_tokens) - len(prefix) + num_unheld
+        if num_needed > num_for_newcomer:
+            self._refusal = _Refusal(sequence.sequence_id, num_needed, self._num_registered_blocks)
+            return False
+        self._refusal = None
+        self._allocator.acquire(prefix)
         sequence.block_table = prefix
         sequence.num_computed_tokens = len(prefix) * self.block_size
         sequence.num_registered_blocks = len(prefix)
@@ -89,6 +106,7 @@ class KVCacheManager:
                 sequence.token_ids[i * size : (i + 1) * size],
             )
             sequence.num_registered_blocks = i + 1
+            self._num_registered_blocks += 1
 
     def release(self, sequence: Sequence) -> None:
         """Takes all blocks back; what they hold stays in the prefix cache until evicted."""
@@ -119,6 +137,17 @@ class KVCacheManager:
                     f"block {block} has {self._allocator.ref_count(block)} references, "
                     f"the block tables hold {count}"
                 )
+
+    def _is_refused_still(self, sequence: Sequence, num_for_newcomer: int) -> bool:
+        """Whether so many blocks are too few for the sequence refused last, without a look at its
+        prefix: that would take a millisecond for 100,000 tokens, in every step that it waits. It
+        needs one block less at most for each that was registered since: where no sequence is
+        admitted, no other block becomes both held and cached."""
+        refusal = self._refusal
+        if refusal is None or refusal.sequence_id != sequence.sequence_id:
+            return False
+        num_registered_since = self._num_registered_blocks - refusal.num_registered_blocks
+        return refusal.num_needed_blocks - num_registered_since > num_for_newcomer
 
     def _match_prefix(self, sequence: Sequence) -> tuple[list[int], int, int]:
         """The cached blocks that a sequence may start with, how many of them nobody holds, and
