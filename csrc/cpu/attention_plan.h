@@ -28,6 +28,10 @@ struct AttentionItem {
   // rows' state goes to a place of its own, at this offset in the call's partial states.
   int64_t first_partition, end_partition;
   int64_t partial;
+
+  // The keys of its partitions that it sees: [start_key, stop_key).
+  int64_t start_key() const { return std::max(first_key, first_partition * kPartitionKeys); }
+  int64_t stop_key() const { return std::min(end_key, end_partition * kPartitionKeys); }
 };
 
 struct AttentionShape {
@@ -45,6 +49,9 @@ struct AttentionShape {
 
 struct AttentionPlan {
   std::vector<AttentionItem> items;
+  // Where runs of items begin, and the end of the last. A thread takes a run at a time: within one,
+  // it asks memory for an item's first keys while it works on the item before.
+  std::vector<int64_t> runs;
   std::vector<AttentionItem> merges;  // whole items whose partitions are split items
   int64_t partial_size = 0;           // floats
   int64_t cost = 0;                   // about the multiply-adds, memory traffic counted as such
@@ -71,6 +78,22 @@ inline int64_t attention_scratch_size(const AttentionShape& shape) {
          2 * attention_state_size(rows, size);
 }
 
+// Groups items, which cost `cost_of` each and `cost` together, to runs.
+template <typename CostOf>
+void plan_runs(AttentionPlan& plan, int64_t num_threads, const CostOf& cost_of) {
+  constexpr int64_t kRunsPerThread = 12;
+  const int64_t run_cost = plan.cost / (kRunsPerThread * num_threads);
+  int64_t cost = run_cost;
+  for (size_t i = 0; i < plan.items.size(); ++i) {
+    if (cost >= run_cost) {
+      plan.runs.push_back(static_cast<int64_t>(i));
+      cost = 0;
+    }
+    cost += cost_of(plan.items[i]);
+  }
+  plan.runs.push_back(static_cast<int64_t>(plan.items.size()));
+}
+
 // A single long context would keep one thread busy per key/value head while others wait. So an item
 // that is more than a small share of all work is split into its partitions; that bounds the number
 // of split items, hence the memory for their states, whatever the batch.
@@ -81,7 +104,7 @@ inline AttentionPlan plan_attention(const AttentionShape& shape, int64_t num_thr
   const int64_t item_tokens = std::max<int64_t>(1, kMaxItemRows / group);
   AttentionPlan plan;
   const auto cost_of = [&](const AttentionItem& item) {
-    return (item.end_key - item.first_key) * (item.num_tokens * group + kLoadCost) *
+    return (item.stop_key() - item.start_key()) * (item.num_tokens * group + kLoadCost) *
            shape.head_size;
   };
   std::vector<AttentionItem> whole;
@@ -118,6 +141,7 @@ inline AttentionPlan plan_attention(const AttentionShape& shape, int64_t num_thr
       plan.partial_size += attention_state_size(item.num_tokens * group, shape.head_size);
     }
   }
+  plan_runs(plan, num_threads, cost_of);
   return plan;
 }
 

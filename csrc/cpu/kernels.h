@@ -147,7 +147,8 @@ template <typename T, typename C>
 struct CacheKernels {
   void (*rope_and_cache)(const RopeAndCacheArgs<T, C>&, int64_t begin_token, int64_t end_token);
   // scratch: attention_scratch_size floats; partials: plan.partial_size floats.
-  void (*attend)(const AttentionArgs<T, C>&, const AttentionItem&, float* scratch, float* partials);
+  void (*attend)(const AttentionArgs<T, C>&, const AttentionItem* begin, const AttentionItem* end,
+                 float* scratch, float* partials);
   void (*merge_attention)(const AttentionArgs<T, C>&, const AttentionItem&, float* scratch,
                           float* partials);
 };

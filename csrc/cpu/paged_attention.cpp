@@ -27,9 +27,10 @@ void run_paged_attention(const AttentionArgs<T, C>& args, const AttentionShape& 
   const auto& kernel = kernels().typed<T>().template cached<C>();
   const int64_t worker_size = attention_scratch_size(shape);
   float* const partials = scratch + plan.num_workers * worker_size;
-  parallel_dynamic(static_cast<int64_t>(plan.items.size()), plan.num_workers,
-                   [&](int64_t item, int64_t worker) {
-                     kernel.attend(args, plan.items[static_cast<size_t>(item)],
+  parallel_dynamic(static_cast<int64_t>(plan.runs.size()) - 1, plan.num_workers,
+                   [&](int64_t run, int64_t worker) {
+                     const int64_t* const begin = plan.runs.data() + run;
+                     kernel.attend(args, plan.items.data() + begin[0], plan.items.data() + begin[1],
                                    scratch + worker * worker_size, partials);
                    });
   parallel_dynamic(static_cast<int64_t>(plan.merges.size()), plan.num_workers,

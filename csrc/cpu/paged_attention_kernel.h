@@ -18,6 +18,7 @@ struct AttentionItemKernel {
 
   const AttentionArgs<T, C>& args;
   const AttentionItem& item;
+  const AttentionItem* following;  // what the thread does after it, or null
   const int64_t group = args.num_heads / args.num_kv_heads;
   const int64_t rows = item.num_tokens * group;
   const int64_t size = (args.head_size + kVecSize - 1) / kVecSize * kVecSize;  // padded row
@@ -33,9 +34,11 @@ struct AttentionItemKernel {
   float* query;         // lanes of [rows, lanes]
   AttentionState partition, total;
 
-  AttentionItemKernel(const AttentionArgs<T, C>& args_, const AttentionItem& item_, float* scratch)
+  AttentionItemKernel(const AttentionArgs<T, C>& args_, const AttentionItem& item_,
+                      const AttentionItem* following_, float* scratch)
       : args(args_),
         item(item_),
+        following(following_),
         keys(scratch),
         values(keys + kTileKeys * size),
         key_scales(values + kTileKeys * size),
@@ -72,29 +75,43 @@ struct AttentionItemKernel {
             std::min(kTileKeys, end_key(token) - first)};
   }
 
-  // Where the keys and values of a tile are; zeros for positions that no row of the item sees.
+  // Where the keys and values of a tile are: some item's, of the positions that it sees, and zeros
+  // in place of others.
   struct TileRows {
     const C* keys[kTileKeys];
     const C* values[kTileKeys];
+    int64_t begin, end;  // of those that are seen
   };
 
-  void find_rows(int64_t first, TileRows& found) const {
+  void find_rows(const AttentionItem& of, int64_t first, TileRows& found) const {
     static constexpr C kZeros[cache_row_size<C>(kMaxHeadSize)] = {};
-    const int64_t begin = std::max<int64_t>(0, item.first_key - first);
-    const int64_t end = std::min(kTileKeys, item.end_key - first);
+    found.begin = std::max<int64_t>(0, of.first_key - first);
+    found.end = std::min(kTileKeys, of.end_key - first);
     std::fill(found.keys, found.keys + kTileKeys, kZeros);
     std::fill(found.values, found.values + kTileKeys, kZeros);
-    const int32_t* table = args.block_tables + item.seq * args.max_blocks;
+    const int32_t* table = args.block_tables + of.seq * args.max_blocks;
     const int64_t row_size = cache_row_size<C>(args.head_size);
-    int64_t block = (first + begin) / args.block_size, offset = (first + begin) % args.block_size;
-    for (int64_t k = begin; k < end; ++block, offset = 0) {
+    int64_t block = (first + found.begin) / args.block_size;
+    int64_t offset = (first + found.begin) % args.block_size;
+    for (int64_t k = found.begin; k < found.end; ++block, offset = 0) {
       int64_t at =
-          table[block] * args.block_stride + (item.kv_head * args.block_size + offset) * row_size;
-      const int64_t stop = std::min(end, k + args.block_size - offset);
+          table[block] * args.block_stride + (of.kv_head * args.block_size + offset) * row_size;
+      const int64_t stop = std::min(found.end, k + args.block_size - offset);
       for (; k < stop; ++k, at += row_size) {
         found.keys[k] = args.key_cache + at;
         found.values[k] = args.value_cache + at;
       }
+    }
+  }
+
+  // The rows of the tile that comes after that at `first`: of this item, or of the one that follows.
+  void find_next_rows(int64_t first, TileRows& found) const {
+    if (first + kTileKeys < item.stop_key()) {
+      find_rows(item, first + kTileKeys, found);
+    } else if (following != nullptr) {
+      find_rows(*following, following->start_key() / kTileKeys * kTileKeys, found);
+    } else {
+      find_rows(item, first, found);
     }
   }
 
@@ -184,13 +201,12 @@ struct AttentionItemKernel {
     state.clear(rows);
     const int64_t begin = std::max(item.first_key, index * kPartitionKeys);
     const int64_t end = std::min(item.end_key, (index + 1) * kPartitionKeys);
-    const int64_t last_tile = (end - 1) / kTileKeys * kTileKeys;
-    const int64_t first_tile = begin / kTileKeys * kTileKeys;
     TileRows found[2];
     TileRows *tile = &found[0], *next = &found[1];
-    find_rows(first_tile, *tile);
-    for (int64_t first = first_tile; first < end; first += kTileKeys, std::swap(tile, next)) {
-      find_rows(std::min(first + kTileKeys, last_tile), *next);
+    int64_t first = begin / kTileKeys * kTileKeys;
+    find_rows(item, first, *tile);
+    for (; first < end; first += kTileKeys, std::swap(tile, next)) {
+      find_next_rows(first, *next);
       transpose_rows<T>(tile->keys, next->keys, args.head_size, keys);
       interleave_rows<T>(tile->values, next->values, args.head_size, size, values);
       load_scales(*tile);
@@ -242,9 +258,9 @@ struct AttentionItemKernel {
 
 // Runs a whole item to its results, or a split item to its partial state.
 template <typename T, typename C>
-void attend(const AttentionArgs<T, C>& args, const AttentionItem& item, float* scratch,
-            float* partials) {
-  const AttentionItemKernel<T, C> kernel(args, item, scratch);
+void attend_item(const AttentionArgs<T, C>& args, const AttentionItem& item,
+                 const AttentionItem* following, float* scratch, float* partials) {
+  const AttentionItemKernel<T, C> kernel(args, item, following, scratch);
   kernel.load_query();
   if (item.partial >= 0) {
     kernel.attend_partition(item.first_partition,
@@ -260,11 +276,20 @@ void attend(const AttentionArgs<T, C>& args, const AttentionItem& item, float* s
   kernel.write_out();
 }
 
+// Runs items [begin, end).
+template <typename T, typename C>
+void attend(const AttentionArgs<T, C>& args, const AttentionItem* begin, const AttentionItem* end,
+            float* scratch, float* partials) {
+  for (const AttentionItem* item = begin; item < end; ++item) {
+    attend_item(args, *item, item + 1 < end ? item + 1 : nullptr, scratch, partials);
+  }
+}
+
 // Merges the partial states of an item that was split.
 template <typename T, typename C>
 void merge_attention(const AttentionArgs<T, C>& args, const AttentionItem& item, float* scratch,
                      float* partials) {
-  const AttentionItemKernel<T, C> kernel(args, item, scratch);
+  const AttentionItemKernel<T, C> kernel(args, item, nullptr, scratch);
   kernel.total.clear(kernel.rows);
   float* state = partials + item.partial;
   for (int64_t p = item.first_partition; p < item.end_partition; ++p) {
