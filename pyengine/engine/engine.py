@@ -167,7 +167,9 @@ class Engine:
         """
         if request.request_id in self._open:
             raise ValueError(f"request {request.request_id!r} is already open")
-        sequences = [self._new_sequence(request, k) for k in range(request.params.n)]
+        leader = self._new_sequence(request, 0, None)
+        followers = [self._new_sequence(request, k, leader) for k in range(1, request.params.n)]
+        sequences = [leader, *followers]
         self._open[request.request_id] = sequences
         for sequence in sequences:
             self._scheduler.add(sequence)
@@ -266,7 +268,7 @@ class Engine:
                         name,
                     )
 
-    def _new_sequence(self, request: Request, index: int) -> Sequence:
+    def _new_sequence(self, request: Request, index: int, leader: Sequence | None) -> Sequence:
         room = self.max_sequence_len - len(request.prompt_token_ids) + 1
         output = SequenceOutput(
             index,
@@ -277,7 +279,7 @@ class Engine:
         self._num_sequences += 1
         max_drafts = self.config.max_draft_tokens
         drafter = Drafter(max_drafts) if max_drafts else None
-        return Sequence(self._num_sequences - 1, request, index, output, drafter)
+        return Sequence(self._num_sequences - 1, request, index, output, drafter, leader)
 
     def _finish(self, batch: ScheduledBatch, outputs: list[StepOutput]) -> list[RequestUpdate]:
         now_ns = time.monotonic_ns()
@@ -328,6 +330,7 @@ class Engine:
             by_request.setdefault(sequence.request_id, []).append(sequence)
         updates = []
         for request_id, members in by_request.items():
+            leader = members[0].leader or members[0]
             deltas = []
             for sequence in members:
                 if sequence.output.finish_reason is not None:
@@ -338,7 +341,7 @@ class Engine:
                 RequestUpdate(
                     request_id=request_id,
                     deltas=deltas,
-                    num_cached_tokens=members[0].num_cached_tokens,
+                    num_cached_tokens=leader.num_cached_tokens,
                     prompt_logprobs=members[0].output.take_prompt_logprobs(),
                     finished=request_id not in self._open,
                 )

@@ -53,6 +53,12 @@ class KVCacheManager:
         """How many blocks hold so many tokens."""
         return -(-num_tokens // self.block_size)
 
+    def num_cacheable_tokens(self, sequence: Sequence) -> int:
+        """How many leading tokens, in whole blocks, may at most be found in the prefix cache."""
+        if not self._enable_prefix_caching:
+            return 0
+        return sequence.num_shareable_tokens // self.block_size * self.block_size
+
     def admit(self, sequence: Sequence, *, num_spare_blocks: int) -> bool:
         """Gives a sequence that holds no block all those for its tokens so far, the longest
         cached prefix first, and sets `num_computed_tokens` to that prefix's length.
@@ -152,8 +158,8 @@ class KVCacheManager:
     def _match_prefix(self, sequence: Sequence) -> tuple[list[int], int, int]:
         """The cached blocks that a sequence may start with, how many of them nobody holds, and
         the chain id of the last."""
-        num_blocks = sequence.num_shareable_tokens // self.block_size
-        if not self._enable_prefix_caching or num_blocks == 0:
+        num_tokens = self.num_cacheable_tokens(sequence)
+        if num_tokens == 0:
             return [], 0, 0
-        match = self._allocator.match_prefix(sequence.token_ids[: num_blocks * self.block_size])
+        match = self._allocator.match_prefix(sequence.token_ids[:num_tokens])
         return match.block_ids, match.num_free, match.chain_id

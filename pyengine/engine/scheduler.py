@@ -125,7 +125,8 @@ class Scheduler:
         """Plans a step and gives it the blocks that it needs.
 
         Running sequences go first, decodes before prefill chunks, so that a long prompt stops no
-        stream; what is left of the budget admits waiting ones, in order. While streams run, the
+        stream; what is left of the budget admits waiting ones, in order. Of the n sequences of a
+        request the first computes the prompt, the others find it cached. While streams run, the
         pacer bounds what is fed of prompts. The plan may be empty, if an allocation was made to
         fail.
         """
@@ -191,6 +192,8 @@ class Scheduler:
     def _admit(self, batch: ScheduledBatch, budget: int, now_ns: int) -> None:
         while self.waiting and budget > 0 and len(self.running) < self._max_num_seqs:
             sequence = self.waiting[0]
+            if self._awaits_leader(sequence):
+                break
             if not self._kv_cache.admit(
                 sequence, num_spare_blocks=self._num_spare_blocks(sequence)
             ):
@@ -208,6 +211,16 @@ class Scheduler:
             share = min(sequence.num_uncomputed_tokens, budget)
             self._feed(sequence, share, batch)
             budget -= share
+
+    def _awaits_leader(self, sequence: Sequence) -> bool:
+        """Whether blocks of the prompt that the sequence could find in the prefix cache are still
+        being computed, by the first of its request's sequences. Should that one lose its blocks,
+        it goes before the others in the queue; should it end, they go on without it."""
+        leader = sequence.leader
+        if leader is None or leader.status is not SequenceStatus.RUNNING:
+            return False
+        num_common = min(sequence.num_prompt_tokens, self._kv_cache.num_cacheable_tokens(sequence))
+        return leader.num_computed_tokens < num_common
 
     def _num_spare_blocks(self, newcomer: Sequence) -> int:
         """How many blocks must be left after the newcomer got those for its tokens so far.

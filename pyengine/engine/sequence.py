@@ -59,6 +59,7 @@ class Sequence:
         index: int,
         output: SequenceOutput,
         drafter: Drafter | None = None,
+        leader: "Sequence | None" = None,
     ) -> None:
         self.sequence_id = sequence_id  # grows in order of arrival
         self.request_id = request.request_id
@@ -68,6 +69,7 @@ class Sequence:
         self.seed = request.seed_of(index)
         self.output = output
         self.drafter = drafter  # None: its tokens are not guessed ahead
+        self.leader = leader  # the first of the request's n sequences; None: it is that itself
         self.clock = SequenceClock(start_ns=request.arrival_ns)
         self.status = SequenceStatus.WAITING
         self.token_ids = list(request.prompt_token_ids)
