@@ -48,7 +48,7 @@ class EngineConfig:
     max_model_len: int | None = None
     max_num_seqs: int = 64
     max_num_batched_tokens: int = 512
-    target_itl_ms: float = 40.0
+    target_itl_ms: float = 25.0
     max_draft_tokens: int = 8
     block_size: int = 16
     num_kv_blocks: int | None = None

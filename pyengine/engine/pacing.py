@@ -9,8 +9,7 @@ class PrefillPacer:
     step. Since a step's length grows with them, the number settles where the length is just below
     the target, whatever the model and the machine; where the decodes alone take longer, it stays
     at a minimum that keeps the prompts moving, and where long prompts queue up, it is a part of
-    these. It chooses when a token is computed, never what is
-    computed.
+    these. It chooses when a token is computed, never what is computed.
 
     Args:
         target_ms: how long a step with decodes and prompt tokens may take.
@@ -26,7 +25,7 @@ class PrefillPacer:
 
     # The target gives way to a queue: readers wait longer for a token where many wait for their
     # first. A step feeds at least this part of what waits.
-    _DRAIN_STEPS = 25
+    _DRAIN_STEPS = 40
 
     def __init__(self, target_ms: float, max_tokens: int) -> None:
         self._aim_ms = self._AIM * target_ms

@@ -44,7 +44,7 @@ def test_a_queue_of_prompts_drains_in_proportion_to_its_length():
     pacer = PrefillPacer(40.0, WIDE)
     bound = settle(pacer, 4, ms_per_token=0.5)
     assert pacer.limit(4, 20 * bound) == bound
-    assert pacer.limit(4, 25 * 200) == 200
+    assert pacer.limit(4, 40 * 200) == 200
     assert pacer.limit(4, 10**6) == WIDE
 
 
