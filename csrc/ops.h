@@ -1,4 +1,4 @@
-// Every operator, declared once. Schemas are in ops.cpp, argument checks in op_checks.h,
+// Every operator, declared once. Schemas are in ops.cpp, argument checks in op_checks/,
 // implementations in cpu/ (and, later, cuda/).
 //
 // Letters in shapes: T tokens in the flat batch, S sequences, H query heads, K key/value heads,
