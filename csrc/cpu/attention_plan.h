@@ -78,18 +78,20 @@ inline int64_t attention_scratch_size(const AttentionShape& shape) {
          2 * attention_state_size(rows, size);
 }
 
-// Groups items, which cost `cost_of` each and `cost` together, to runs.
+// Groups items, which cost `cost_of` each and `cost` together, to runs. An item with many rows waits
+// for arithmetic, not for memory: it stays alone, so that threads finish at about the same time.
 template <typename CostOf>
 void plan_runs(AttentionPlan& plan, int64_t num_threads, const CostOf& cost_of) {
-  constexpr int64_t kRunsPerThread = 12;
+  constexpr int64_t kRunsPerThread = 5, kManyTokens = 12;
   const int64_t run_cost = plan.cost / (kRunsPerThread * num_threads);
   int64_t cost = run_cost;
   for (size_t i = 0; i < plan.items.size(); ++i) {
-    if (cost >= run_cost) {
+    const AttentionItem& item = plan.items[i];
+    if (cost >= run_cost || item.num_tokens >= kManyTokens) {
       plan.runs.push_back(static_cast<int64_t>(i));
       cost = 0;
     }
-    cost += cost_of(plan.items[i]);
+    cost += cost_of(item);
   }
   plan.runs.push_back(static_cast<int64_t>(plan.items.size()));
 }
