@@ -15,8 +15,9 @@ namespace pyengine {
 namespace {
 
 // How long a helper looks for the next job before it sleeps: the loops of a step follow each other
-// within microseconds, and to wake a sleeper takes tens of them.
-constexpr std::chrono::microseconds kSpin{100};
+// within microseconds, the steps of a stream within a few hundred, and to wake a sleeper takes tens
+// of them. Meanwhile whoever wants the core gets it.
+constexpr std::chrono::microseconds kSpin{1000};
 
 inline void pause() {
 #if defined(__x86_64__)
@@ -99,6 +100,7 @@ void ThreadPool::help(int64_t worker) {
     uint32_t job = num_jobs_.load(std::memory_order_acquire);
     while (job == seen && std::chrono::steady_clock::now() < deadline) {
       for (int i = 0; i < 32; ++i) pause();
+      std::this_thread::yield();
       job = num_jobs_.load(std::memory_order_acquire);
     }
     if (job == seen) {
