@@ -1,7 +1,7 @@
 """The engine for an event loop: it steps in a thread of its own.
 
 The only place where threads meet. Commands go to the engine's thread through one inbox; what a
-step produced comes back in one call to the loop.
+step produced comes back in one call to the loop, while the next one is computed.
 """
 
 import asyncio
@@ -80,6 +80,8 @@ class AsyncEngine:
         self._last_progress = time.monotonic()
         self._is_draining = False
         self._error: BaseException | None = None
+        # What the last step produced, until it is handed over. Belongs to the engine's thread.
+        self._news: tuple[list[RequestUpdate], EngineStats] | None = None
         self._thread = threading.Thread(target=self._run, name="pyengine-engine", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -251,13 +253,28 @@ class AsyncEngine:
                     self._inbox.get()(engine)
                 while not self._inbox.empty():
                     self._inbox.get()(engine)
-                updates = engine.step() if engine.has_unfinished else []
-                self._call_loop(self._deliver, updates, engine.stats())
+                updates = engine.step(self._hand_over) if engine.has_unfinished else []
+                self._hand_over()  # if no kernels ran
+                self._news = updates, engine.stats()
+                if not engine.has_unfinished:
+                    self._hand_over()
         except _Stop:
+            self._hand_over()
             self._call_loop(self._deliver, [], engine.stats())
         except BaseException as error:
             logger.exception("the engine has died")
+            self._hand_over()
             self._call_loop(self._die, error)
+
+    def _hand_over(self) -> None:
+        """Gives the loop what the last step produced, if it hasn't got it yet.
+
+        Best while kernels run, which need no GIL: between two steps the loop and the engine's
+        thread would wait for each other. So a step hands over what came of the one before.
+        """
+        if self._news is not None:
+            self._call_loop(self._deliver, *self._news)
+            self._news = None
 
     def _call_loop(self, function: Callable[..., None], *args: object) -> None:
         assert self._loop is not None

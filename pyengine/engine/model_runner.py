@@ -57,12 +57,18 @@ class ModelRunner:
         self._observer = observer
 
     @torch.inference_mode()
-    def execute(self, batch: ScheduledBatch) -> list[StepOutput]:
-        """Computes the rows of the plan; one output per row, in the plan's order."""
+    def execute(
+        self, batch: ScheduledBatch, before_forward: Callable[[], None] | None = None
+    ) -> list[StepOutput]:
+        """Computes the rows of the plan; one output per row, in the plan's order. For
+        `before_forward` see Engine.step."""
         self._faults.before_stage("inputs", batch.step)
         inputs = self._input_builder.build(batch)
+        embeddings = self._model.embed(inputs.token_ids)
+        if before_forward is not None:
+            before_forward()
         self._faults.before_stage("forward", batch.step)
-        hidden = self._forward(batch, inputs)
+        hidden = self._forward(batch, inputs, embeddings)
         self._faults.before_stage("sample", batch.step)
         num_rows = len(hidden)
         if num_rows == 0:
@@ -85,9 +91,9 @@ class ModelRunner:
             first = end
         return outputs
 
-    def _forward(self, batch: ScheduledBatch, inputs: InputBatch) -> Tensor:
+    def _forward(self, batch: ScheduledBatch, inputs: InputBatch, embeddings: Tensor) -> Tensor:
         """The hidden states of the rows that need logits, in order."""
-        fed = inputs.token_ids, inputs.attention, self._cache
+        fed = embeddings, inputs.attention, self._cache
         if self._observer is None:
             return self._model.forward(*fed, inputs.num_logits)
         hidden = self._model.forward(*fed)

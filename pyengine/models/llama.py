@@ -67,9 +67,13 @@ class LlamaForCausalLM:
         else:
             self._embed = partial(ops.embedding, weight=embedding)
 
+    def embed(self, token_ids: Tensor) -> Tensor:
+        """What the layers start from: int64 [T] -> [T, hidden]."""
+        return self._embed(token_ids)
+
     def forward(
         self,
-        token_ids: Tensor,
+        embeddings: Tensor,
         inputs: AttentionInputs,
         cache: KVCache,
         num_logits: list[int] | None = None,
@@ -77,14 +81,14 @@ class LlamaForCausalLM:
         """Computes the T tokens of a step and writes their K/V.
 
         Args:
-            token_ids: int64 [T].
+            embeddings: [T, hidden], of the tokens fed; overwritten.
             num_logits: of how many of its last tokens each sequence wants logits; None: of all.
 
         Returns:
             The hidden states after the last norm, of those tokens in order
             [sum of num_logits, hidden], or of all [T, hidden].
         """
-        return self.decoder(self._embed(token_ids), inputs, cache, num_logits)
+        return self.decoder(embeddings, inputs, cache, num_logits)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """The logits after rows of hidden states: [R, hidden] -> float32 [R, vocab]."""

@@ -19,15 +19,18 @@ class CausalLM(Protocol):
 
     config: ModelConfig
 
+    def embed(self, token_ids: Tensor) -> Tensor:
+        """[T, hidden], what the layers start from, for token_ids int64 [T]."""
+
     def forward(
         self,
-        token_ids: Tensor,
+        embeddings: Tensor,
         inputs: AttentionInputs,
         cache: KVCache,
         num_logits: list[int] | None = None,
     ) -> Tensor:
-        """Hidden states of token_ids int64 [T], of the last num_logits[s] of each sequence's or of
-        all [T, hidden]; writes the K/V of all."""
+        """Hidden states after embeddings [T, hidden], which are overwritten: of the last
+        num_logits[s] of each sequence's or of all [T, hidden]; writes the K/V of all."""
 
     def logits(self, hidden: Tensor) -> Tensor:
         """float32 [R, vocab] for hidden states [R, hidden]."""

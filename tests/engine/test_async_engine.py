@@ -8,6 +8,7 @@ import pytest
 
 from pyengine.config import EngineConfig
 from pyengine.engine import AsyncEngine, Engine, FaultInjection
+from pyengine.engine.scheduler import ScheduledBatch
 from pyengine.errors import EngineStoppedError, QueueFullError, StepFailedError
 from pyengine.outputs import CompletionOutput, RequestOutput
 from tests.engine.harness import GREEDY, assert_same, greedy, prompt_of, solo
@@ -40,14 +41,15 @@ async def make_engine():
 
 
 class Gate:
-    """Lets the engine take a step only when told to."""
+    """Lets the engine take a step only when told to, at a point where what came of the step before
+    is handed over already."""
 
     def __init__(self) -> None:
         self._passes = threading.Semaphore(0)
         self._is_open = False
 
     def __call__(self, stage: str, step: int) -> None:
-        if stage == "inputs" and not self._is_open:
+        if stage == "forward" and not self._is_open:
             self._passes.acquire()
 
     async def let_pass(self, engine: AsyncEngine, num_steps: int) -> None:
@@ -168,6 +170,39 @@ async def test_a_step_that_throws_ends_its_requests_and_the_engine_lives(make_en
         await collect(engine, "r0", prompt_of(5))
     assert engine.is_running
     assert_same(await collect(engine, "r1", prompt_of(5)), solo(prompt_of(5)))
+
+
+async def test_a_token_comes_while_the_next_is_computed(make_engine):
+    gate = Gate()
+    engine = make_engine(FaultInjection(before_stage=gate))
+    request = engine.new_request("r", prompt_of(5), greedy(3))
+    async with aclosing(engine.generate(request)) as stream:
+        first = asyncio.ensure_future(anext(stream))
+        await gate.let_pass(engine, 1)
+        async with asyncio.timeout(30):
+            assert len((await first).deltas[0].token_ids) == 1
+        gate.open()
+
+
+async def test_what_came_before_a_fault_of_the_engine_is_handed_over(make_engine):
+    engine = make_engine()
+    schedule = engine._engine._scheduler.schedule
+
+    def break_after_two(now_ns: int) -> ScheduledBatch:
+        if engine._engine.stats().num_steps == 2:
+            raise RuntimeError("broken invariant")
+        return schedule(now_ns)
+
+    engine._engine._scheduler.schedule = break_after_two
+    token_ids = []
+
+    async def read() -> None:
+        async for update in engine.generate(engine.new_request("r", prompt_of(5), GREEDY)):
+            token_ids.extend(update.deltas[0].token_ids)
+
+    with pytest.raises(StepFailedError, match="broken invariant"):
+        await read()
+    assert token_ids == solo(prompt_of(5)).outputs[0].token_ids[:2]
 
 
 async def test_a_fault_of_the_engine_fails_what_is_open_and_refuses_the_rest(make_engine, caplog):

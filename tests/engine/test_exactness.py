@@ -157,10 +157,11 @@ def test_a_changed_bit_is_found():
 
     class Leaky:
         config = loaded.config
+        embed = loaded.model.embed
 
-        def forward(self, token_ids, inputs, caches):
-            batch_sizes.append(len(token_ids))
-            return loaded.model.forward(token_ids, inputs, caches)
+        def forward(self, embeddings, inputs, caches):
+            batch_sizes.append(len(embeddings))
+            return loaded.model.forward(embeddings, inputs, caches)
 
         def logits(self, hidden):
             logits = loaded.model.logits(hidden)

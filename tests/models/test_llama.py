@@ -80,7 +80,7 @@ def logits_of(model, token_ids: list[int], chunks: list[int], block_size: int) -
             seq_lens=torch.tensor([first + length], dtype=torch.int32),
         )
         fed = torch.tensor(token_ids[first : first + length])
-        logits.append(model.logits(model.forward(fed, inputs, caches)))
+        logits.append(model.logits(model.forward(model.embed(fed), inputs, caches)))
         first += length
     return torch.cat(logits)
 
