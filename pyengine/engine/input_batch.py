@@ -88,7 +88,7 @@ class InputBuilder:
         output_indices = [s.num_output_tokens + len(drafts) for s, drafts in draws]
         return SamplingInputs(
             self._settings,
-            output_indices=torch.tensor(output_indices, dtype=torch.int64),
+            output_indices=torch.from_numpy(np.array(output_indices, dtype=np.int64)),
             penalties=_penalty_inputs(draws),
             banned=[
                 (i, sorted(s.output.ending_token_ids))

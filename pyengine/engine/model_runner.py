@@ -70,14 +70,15 @@ class ModelRunner:
         self._faults.before_stage("forward", batch.step)
         hidden = self._forward(batch, inputs, embeddings)
         self._faults.before_stage("sample", batch.step)
-        num_rows = len(hidden)
+        num_rows = sum(inputs.num_logits)
         if num_rows == 0:
             return [StepOutput([], [], []) for _ in batch.rows]
         logits = self._model.logits(hidden)
         # The prompt's first: sampling overwrites the rows that it samples from.
-        prompt_logprobs = self._prompt_logprobs(batch, inputs, logits)
+        prompt_logprobs: list[list[TokenLogprobs]] = [[] for _ in batch.rows]
         sampled_logits = logits
-        if len(inputs.sampled_rows) != num_rows:
+        if len(inputs.sampled_rows) != num_rows:  # others are about the prompt
+            prompt_logprobs = self._prompt_logprobs(batch, inputs, logits)
             sampled_logits = logits[inputs.sampled_rows]
         sampled = sample(sampled_logits, inputs.sampling)
         outputs = []

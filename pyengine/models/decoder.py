@@ -101,7 +101,7 @@ class FusedDecoder:
         cache: KVCache,
         num_logits: list[int] | None = None,
     ) -> Tensor:
-        counts, num_rows = None, len(residual)
+        counts, num_rows = None, residual.shape[0]
         if num_logits is not None and sum(num_logits) < num_rows:
             counts, num_rows = torch.tensor(num_logits, dtype=torch.int32), sum(num_logits)
         return ops.decoder_run(
