@@ -1,10 +1,10 @@
 """Server-sent events."""
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aiohttp import web
+from pydantic_core import to_json
 
 from pyengine.server.answers import Choice, Envelope
 
@@ -17,11 +17,8 @@ _HEADERS = {
 }
 
 
-_to_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-
-
 def encode_event(data: Mapping[str, Any]) -> bytes:
-    return b"data: %b\n\n" % _to_json(data).encode()
+    return b"data: %b\n\n" % to_json(data)
 
 
 class ChunkEncoder:
@@ -36,7 +33,7 @@ class ChunkEncoder:
         self._head = encode_event({**envelope, "choices": []}).removesuffix(self._tail)
 
     def encode(self, choice: Choice) -> bytes:
-        return b"%b%b%b" % (self._head, _to_json(choice).encode(), self._tail)
+        return b"%b%b%b" % (self._head, to_json(choice), self._tail)
 
 
 class EventStream:
