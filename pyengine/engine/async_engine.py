@@ -250,6 +250,8 @@ class AsyncEngine:
         try:
             while True:
                 if not engine.has_unfinished:
+                    while self._inbox.empty() and engine.prepare():
+                        pass
                     self._inbox.get()(engine)
                 while not self._inbox.empty():
                     self._inbox.get()(engine)

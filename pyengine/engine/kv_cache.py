@@ -44,6 +44,7 @@ class KVCacheManager:
         self._num_allocations = 0
         self._num_registered_blocks = 0
         self._refusal: _Refusal | None = None
+        self.num_used_blocks_ever = 0  # blocks [0, ...) were handed out, later ones never
 
     @property
     def num_free_blocks(self) -> int:
@@ -97,7 +98,9 @@ class KVCacheManager:
             return False
         if num_new > self._allocator.num_free_blocks:
             return False
-        sequence.block_table += self._allocator.allocate(num_new)
+        new_blocks = self._allocator.allocate(num_new)
+        sequence.block_table += new_blocks
+        self.num_used_blocks_ever = max(self.num_used_blocks_ever, max(new_blocks) + 1)
         return True
 
     def register(self, sequence: Sequence) -> None:
