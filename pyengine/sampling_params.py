@@ -1,6 +1,6 @@
 """How tokens are chosen, and when to stop."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pyengine.errors import InvalidRequestError
@@ -9,6 +9,8 @@ MAX_LOGPROBS = 20
 MAX_STOP_STRINGS = 16
 MAX_STOP_CHARS = 1024
 MAX_STOP_TOKEN_IDS = 1024
+MAX_LOGIT_BIAS = 100.0
+MAX_LOGIT_BIASES = 1024
 MAX_N = 128
 
 
@@ -28,6 +30,8 @@ class SamplingParams:
             or the output (Keskar et al. 2019); 1 is off.
         presence_penalty: subtracted from the logits of tokens in the output, in [-2, 2].
         frequency_penalty: subtracted once per occurrence in the output, in [-2, 2].
+        logit_bias: what is added to the logits of some tokens, by token id, after the penalties:
+            -100 to 100 each, for at most 1024 tokens.
         seed: the noise is a function of the seed and the output index alone; None draws one.
         stop: strings that end the output, at most 16 of at most 1024 characters; the text is cut
             before the first.
@@ -52,6 +56,7 @@ class SamplingParams:
     repetition_penalty: float = 1.0
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
+    logit_bias: Mapping[int, float] | None = None
     seed: int | None = None
     stop: Sequence[str] = ()
     stop_token_ids: Sequence[int] = ()
@@ -80,6 +85,7 @@ class SamplingParams:
             )
         _check_range("presence_penalty", self.presence_penalty, -2.0, 2.0)
         _check_range("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
+        self._check_logit_bias()
         if self.seed is not None:
             _check_range("seed", self.seed, -(2**63), 2**63 - 1)
         if len(self.stop) > MAX_STOP_STRINGS:
@@ -104,6 +110,20 @@ class SamplingParams:
             value = getattr(self, name)
             if value is not None:
                 _check_range(name, value, 0, MAX_LOGPROBS)
+
+    def _check_logit_bias(self) -> None:
+        biases = self.logit_bias or {}
+        if len(biases) > MAX_LOGIT_BIASES:
+            raise InvalidRequestError(
+                f"logit_bias takes at most {MAX_LOGIT_BIASES} tokens, got {len(biases)}",
+                "logit_bias",
+            )
+        for token_id, bias in biases.items():
+            if not -MAX_LOGIT_BIAS <= bias <= MAX_LOGIT_BIAS:  # nor is NaN
+                raise InvalidRequestError(
+                    f"logit_bias must be in [-100, 100], got {bias} for the token {token_id}",
+                    "logit_bias",
+                )
 
 
 def _check_range(name: str, value: float, low: float, high: float | None = None) -> None:

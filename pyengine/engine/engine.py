@@ -281,6 +281,7 @@ class Engine:
         for name, token_ids in (
             ("prompt", prompt_token_ids),
             ("stop_token_ids", params.stop_token_ids),
+            ("logit_bias", params.logit_bias or ()),
         ):
             for token_id in token_ids:
                 if not 0 <= token_id < vocab_size:

@@ -12,7 +12,8 @@ from pyengine._loader import load_core
 from pyengine.engine.scheduler import ScheduledBatch, ScheduledSequence
 from pyengine.engine.sequence import Sequence
 from pyengine.models.layers import AttentionInputs
-from pyengine.sampling.sampler import DrawSettings, PenaltyInputs, SamplingInputs
+from pyengine.sampling.sampler import DrawSettings, LogitBiases, PenaltyInputs, SamplingInputs
+from pyengine.sampling_params import SamplingParams
 
 
 @dataclass
@@ -115,7 +116,20 @@ def _draw_settings(sequences: Seq[Sequence]) -> DrawSettings:
         min_p=_float32([p.min_p for p in params]),
         seeds=torch.tensor([s.seed for s in sequences], dtype=torch.int64),
         num_logprobs=[p.logprobs for p in params],
+        biases=_logit_biases(params),
     )
+
+
+def _logit_biases(params: Seq[SamplingParams]) -> LogitBiases | None:
+    biases = [
+        (row, token_id, bias)
+        for row, p in enumerate(params)
+        for token_id, bias in (p.logit_bias or {}).items()
+    ]
+    if not biases:
+        return None
+    rows, token_ids, values = zip(*biases, strict=True)
+    return LogitBiases(torch.tensor(rows), torch.tensor(token_ids), _float32(values))
 
 
 def _penalty_inputs(draws: Seq[tuple[Sequence, tuple[int, ...]]]) -> PenaltyInputs | None:
@@ -136,9 +150,9 @@ def _penalty_inputs(draws: Seq[tuple[Sequence, tuple[int, ...]]]) -> PenaltyInpu
     )
 
 
-def _int32(values: list[int]) -> Tensor:
+def _int32(values: Seq[int]) -> Tensor:
     return torch.tensor(values, dtype=torch.int32)
 
 
-def _float32(values: list[float]) -> Tensor:
+def _float32(values: Seq[float]) -> Tensor:
     return torch.tensor(values, dtype=torch.float32)

@@ -22,6 +22,15 @@ class PenaltyInputs:
 
 
 @dataclass
+class LogitBiases:
+    """B numbers to add to logits, each row and token at most once."""
+
+    rows: Tensor  # int64 [B]
+    token_ids: Tensor  # int64 [B]
+    values: Tensor  # float32 [B]
+
+
+@dataclass
 class DrawSettings:
     """What a request says about each of R draws."""
 
@@ -31,6 +40,7 @@ class DrawSettings:
     min_p: Tensor  # float32 [R]
     seeds: Tensor  # int64 [R]
     num_logprobs: list[int | None]  # per row; None: not asked for
+    biases: LogitBiases | None  # None: no row has any
 
 
 @dataclass
@@ -55,11 +65,12 @@ class SampledTokens:
 def sample(logits: Tensor, inputs: SamplingInputs) -> SampledTokens:
     """Draws a token for each row of `logits` (float32 [R, V], overwritten).
 
-    Log-probabilities are those of the model: before penalties, temperature and filters.
+    Log-probabilities are those of the model: before penalties, biases, temperature and filters.
     """
     settings = inputs.settings
     wants_logprobs = any(n is not None for n in settings.num_logprobs)
-    changes_logits = inputs.penalties is not None or bool(inputs.banned)
+    biases = settings.biases
+    changes_logits = inputs.penalties is not None or biases is not None or bool(inputs.banned)
     original = logits.clone() if wants_logprobs and changes_logits else logits
     if inputs.penalties is not None:
         p = inputs.penalties
@@ -72,6 +83,8 @@ def sample(logits: Tensor, inputs: SamplingInputs) -> SampledTokens:
             p.presence,
             p.frequency,
         )
+    if biases is not None:
+        logits[biases.rows, biases.token_ids] += biases.values
     for row, token_ids in inputs.banned:
         logits[row, token_ids] = -torch.inf
     chosen = ops.sample(

@@ -5,6 +5,7 @@ value of the wrong type isn't converted. A field that is null counts as left out
 """
 
 import asyncio
+import re
 from dataclasses import fields
 from functools import partial
 from typing import Annotated, Any, Literal, TypeVar
@@ -27,6 +28,7 @@ from pyengine.server.errors import ApiError, from_validation_error
 # Checking runs at some 50 bytes a microsecond at best, at one at worst: many small objects.
 MAX_BYTES_ON_LOOP = 65_536
 
+_TOKEN_ID_PATTERN = re.compile(r"0|[1-9][0-9]{0,9}")
 _SAMPLING_FIELDS = frozenset(field.name for field in fields(SamplingParams))
 
 
@@ -80,11 +82,28 @@ def _parse_content(value: Any) -> str:
     return "\n".join(texts)
 
 
+def _parse_logit_bias(value: Any) -> dict[int, float]:
+    """An object of token ids, spelled as strings, to numbers."""
+    if not isinstance(value, dict):
+        raise ValueError("must be an object of token ids to numbers")
+    biases = {}
+    for key, bias in value.items():
+        if not _TOKEN_ID_PATTERN.fullmatch(key):
+            raise ValueError(f"the keys must be token ids, got {key[:20]!r}")
+        if isinstance(bias, bool) or not isinstance(bias, int | float):
+            raise ValueError(f"the values must be numbers, got one that isn't for {key!r}")
+        biases[int(key)] = bias
+    return biases
+
+
 def _listed(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
 Prompts = Annotated[list[str] | list[list[int]], PlainValidator(_parse_prompts)]
+LogitBias = Annotated[
+    dict[int, float], PlainValidator(_parse_logit_bias, json_schema_input_type=dict[str, float])
+]
 Content = Annotated[str, PlainValidator(_parse_content)]
 # One complaint about a list is enough: a list may be long.
 Strings = Annotated[list[str], Field(fail_fast=True)]
@@ -126,6 +145,7 @@ class GenerationBody(Body):
     repetition_penalty: float | None = None
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
+    logit_bias: LogitBias | None = None
     seed: int | None = None
     stop: Annotated[Strings | None, BeforeValidator(_listed)] = None
     stop_token_ids: TokenIds | None = None

@@ -149,7 +149,11 @@ class FakeAsyncEngine:
         prompt: str | None = None,
         priority: int = 0,
     ) -> Request:
-        for name, ids in (("prompt", prompt_token_ids), ("stop_token_ids", params.stop_token_ids)):
+        for name, ids in (
+            ("prompt", prompt_token_ids),
+            ("stop_token_ids", params.stop_token_ids),
+            ("logit_bias", params.logit_bias or ()),
+        ):
             if any(not 0 <= i < VOCAB_SIZE for i in ids):
                 raise InvalidRequestError(f"{name} holds an id out of range", name)
         if not prompt_token_ids:

@@ -125,7 +125,17 @@ async def test_a_compressed_body_that_is_broken_is_refused(server: Server) -> No
         ({"ignore_eos": 1}, "ignore_eos", "boolean"),
         ({"user": 1}, "user", "string"),
         ({"model": 1}, "model", "string"),
-        ({"logit_bias": {"999999": 1}}, "logit_bias", "unknown field: logit_bias"),
+        ({"logit_bias": [1]}, "logit_bias", "must be an object of token ids to numbers"),
+        ({"logit_bias": {"a": 1}}, "logit_bias", "the keys must be token ids, got 'a'"),
+        ({"logit_bias": {"-1": 1}}, "logit_bias", "the keys must be token ids, got '-1'"),
+        ({"logit_bias": {"01": 1}}, "logit_bias", "the keys must be token ids, got '01'"),
+        ({"logit_bias": {"1": True}}, "logit_bias", "the values must be numbers"),
+        ({"logit_bias": {"1": "1"}}, "logit_bias", "the values must be numbers"),
+        ({"logit_bias": {"1": 101}}, "logit_bias", "must be in [-100, 100], got 101"),
+        ({"logit_bias": {"1": -100.5}}, "logit_bias", "must be in [-100, 100], got -100.5"),
+        ({"logit_bias": {"1": 10**400}}, "logit_bias", "must be in [-100, 100]"),
+        ({"logit_bias": {"258": 1}}, "logit_bias", "logit_bias holds an id out of range"),
+        ({"logit_bias": dict.fromkeys(map(str, range(1025)), 1)}, "logit_bias", "at most 1024"),
     ],
 )
 async def test_a_wrong_field_is_named(

@@ -125,10 +125,12 @@ async def test_every_field_reaches_the_engine(server: Server) -> None:
         "skip_special_tokens": False,
         "logprobs": 4,
     }
-    status, _ = await server.post("/v1/completions", {"prompt": "a", "user": "someone", **fields})
+    body = {"prompt": "a", "user": "someone", "logit_bias": {"5": -3, "0": 1.5}, **fields}
+    status, _ = await server.post("/v1/completions", body)
     assert status == 200
     params = server.engine.requests[0].params
     assert {name: getattr(params, name) for name in fields} == fields
+    assert params.logit_bias == {5: -3, 0: 1.5}
 
 
 async def test_a_field_that_is_null_counts_as_left_out(server: Server) -> None:
