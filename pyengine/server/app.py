@@ -19,12 +19,14 @@ from pyengine.server.context import (
     CREATED,
     DRAINING,
     ENGINE,
+    IGNORED_FIELDS,
     METRICS,
     OPTIONS,
     REQUEST_ID,
     TEXT_EXECUTOR,
 )
 from pyengine.server.errors import ApiError, error_middleware
+from pyengine.server.ignored_fields import IgnoredFields
 from pyengine.server.metrics import Metrics
 from pyengine.server.options import ServerOptions
 from pyengine.server.respond import check_accepting, check_model
@@ -48,6 +50,8 @@ def create_app(engine: AsyncEngine, options: ServerOptions) -> web.Application:
     app[METRICS] = Metrics(engine)
     app[DRAINING] = Event()
     app[CREATED] = int(time.time())
+    if options.ignore_unknown_fields:
+        app[IGNORED_FIELDS] = IgnoredFields()
     app.cleanup_ctx.extend([_run_text_executor, _run_engine])
     app.on_response_prepare.append(_add_request_id)
     app.add_routes(

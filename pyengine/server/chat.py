@@ -6,10 +6,11 @@ from aiohttp import web
 
 from pyengine.outputs import CompletionOutput, SequenceDelta, TokenLogprobs
 from pyengine.server.answers import Choice
+from pyengine.server.body import read_body
 from pyengine.server.context import ENGINE
 from pyengine.server.logprobs import chat_logprobs
 from pyengine.server.prompts import encode_messages
-from pyengine.server.protocol import ChatBody, read_body
+from pyengine.server.protocol import ChatBody
 from pyengine.server.respond import Wording, check_accepting, check_model, respond
 from pyengine.text.tokenizer import Tokenizer
 

@@ -6,10 +6,11 @@ from aiohttp import web
 
 from pyengine.outputs import CompletionOutput, SequenceDelta
 from pyengine.server.answers import Choice
+from pyengine.server.body import read_body
 from pyengine.server.context import ENGINE
 from pyengine.server.logprobs import CompletionLogprobs
 from pyengine.server.prompts import encode_prompts
-from pyengine.server.protocol import CompletionBody, read_body
+from pyengine.server.protocol import CompletionBody
 from pyengine.server.respond import Wording, check_accepting, check_model, respond
 from pyengine.text.tokenizer import Tokenizer
 

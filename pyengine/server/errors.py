@@ -99,8 +99,14 @@ def from_validation_error(error: ValidationError) -> ApiError:
         case "model_type" if not param:
             got = _shorten(first["input"])
             return ApiError(400, f"the body must be a JSON object, got {got}")
-        case "extra_forbidden":
-            return ApiError(400, f"unknown field: {param}", param=param, code="unknown_parameter")
+        case "unknown_field" | "unsupported_field" as kind:
+            param = f"{param}.{first['ctx']['name']}".removeprefix(".")
+            hint = first["ctx"]["hint"]
+            if kind == "unknown_field":
+                message = f"unknown field: {param}" + (f"; {hint}" if hint else "")
+                return ApiError(400, message, param=param, code="unknown_parameter")
+            message = f"{param} isn't supported: {hint}"
+            return ApiError(400, message, param=param, code="unsupported_parameter")
         case "missing":
             code = "missing_required_parameter"
             return ApiError(400, f"{param} is required", param=param, code=code)

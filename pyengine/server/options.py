@@ -15,6 +15,8 @@ class ServerOptions:
         health_timeout: /health turns to 503 when requests are open and no step of the engine has
             ended for so long, in seconds.
         max_body_bytes: a longer request body is refused with 413.
+        ignore_unknown_fields: take requests with fields that are unknown here, leaving these out;
+            each is logged once.
     """
 
     served_model_names: tuple[str, ...]
@@ -23,6 +25,7 @@ class ServerOptions:
     shutdown_timeout: float = 30.0
     health_timeout: float = 60.0
     max_body_bytes: int = 32 * 2**20
+    ignore_unknown_fields: bool = False
 
     def __post_init__(self) -> None:
         if not self.served_model_names:

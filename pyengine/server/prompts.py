@@ -10,7 +10,7 @@ from aiohttp import web
 
 from pyengine.errors import InvalidRequestError
 from pyengine.server.context import ENGINE, TEXT_EXECUTOR
-from pyengine.server.protocol import Message
+from pyengine.server.messages import Message
 from pyengine.text.chat_template import ChatTemplate, ChatTemplateError
 from pyengine.text.tokenizer import Tokenizer
 

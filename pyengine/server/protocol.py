@@ -1,48 +1,35 @@
-"""The bodies of requests, checked.
+"""The bodies of the endpoints' requests."""
 
-They are strict: a field that pyengine doesn't know is refused by name rather than ignored, and a
-value of the wrong type isn't converted. A field that is null counts as left out.
-"""
-
-import asyncio
 import re
 from dataclasses import fields
-from functools import partial
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
-from aiohttp import web
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PlainValidator,
-    ValidationError,
-    model_validator,
-)
+from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, model_validator
 
 from pyengine.sampling_params import MAX_LOGPROBS, SamplingParams
-from pyengine.server.context import TEXT_EXECUTOR
-from pyengine.server.errors import ApiError, from_validation_error
+from pyengine.server.body import Body
+from pyengine.server.errors import ApiError
+from pyengine.server.messages import Messages
 
-# Checking runs at some 50 bytes a microsecond at best, at one at worst: many small objects.
-MAX_BYTES_ON_LOOP = 65_536
+# OpenAI's limits.
+MAX_METADATA_PAIRS = 16
+MAX_METADATA_KEY_CHARS = 64
+MAX_METADATA_VALUE_CHARS = 512
 
 _TOKEN_ID_PATTERN = re.compile(r"0|[1-9][0-9]{0,9}")
 _SAMPLING_FIELDS = frozenset(field.name for field in fields(SamplingParams))
 
 
-class Body(BaseModel):
-    """A JSON object sent by a client."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _drop_nulls(cls, data: Any) -> Any:
-        if not isinstance(data, dict):
-            return data
-        return {key: value for key, value in data.items() if value is not None}
+# What OpenAI takes, or took, and isn't to be had here -> why, or what to do instead.
+UNSUPPORTED_CHAT_FIELDS = {
+    "audio": "answers are text",
+    "functions": "use tools",
+    "function_call": "use tool_choice",
+    "prediction": "leave it out",
+    "reasoning_effort": "what a model's chat template knows of that goes into chat_template_kwargs",
+    "verbosity": "say it in a message",
+    "web_search_options": "no tools run on this server",
+}
 
 
 def _parse_prompts(value: Any) -> list[str] | list[list[int]]:
@@ -64,22 +51,10 @@ def _parse_prompts(value: Any) -> list[str] | list[list[int]]:
     )
 
 
-def _parse_content(value: Any) -> str:
-    """A string, or a list of text parts -> the text; parts are joined by line ends."""
-    if isinstance(value, str):
-        return value
-    if not isinstance(value, list):
-        raise ValueError("must be a string or a list of text parts")
-    texts = []
-    for index, part in enumerate(value):
-        if not isinstance(part, dict) or not isinstance(part.get("type"), str):
-            raise ValueError(f"part {index} must be an object with a type")
-        if part["type"] != "text":
-            raise ValueError(f"part {index} is of type {part['type']!r}; only 'text' is supported")
-        if part.keys() != {"type", "text"} or not isinstance(part["text"], str):
-            raise ValueError(f"part {index} must hold a type and a text, and nothing else")
-        texts.append(part["text"])
-    return "\n".join(texts)
+def _check_not_stored(store: bool) -> bool:
+    if store:
+        raise ValueError("answers aren't kept here: leave it out, or send false")
+    return store
 
 
 def _parse_logit_bias(value: Any) -> dict[int, float]:
@@ -104,27 +79,16 @@ Prompts = Annotated[list[str] | list[list[int]], PlainValidator(_parse_prompts)]
 LogitBias = Annotated[
     dict[int, float], PlainValidator(_parse_logit_bias, json_schema_input_type=dict[str, float])
 ]
-Content = Annotated[str, PlainValidator(_parse_content)]
+Metadata = Annotated[
+    dict[
+        Annotated[str, Field(max_length=MAX_METADATA_KEY_CHARS)],
+        Annotated[str, Field(max_length=MAX_METADATA_VALUE_CHARS)],
+    ],
+    Field(max_length=MAX_METADATA_PAIRS),
+]
 # One complaint about a list is enough: a list may be long.
 Strings = Annotated[list[str], Field(fail_fast=True)]
 TokenIds = Annotated[list[int], Field(fail_fast=True)]
-
-
-class Message(Body):
-    role: Literal["system", "developer", "user", "assistant"]
-    content: Content
-    name: str | None = None
-
-    def for_template(self) -> dict[str, str]:
-        """As chat templates expect it: they know the developer by the older name."""
-        role = "system" if self.role == "developer" else self.role
-        message = {"role": role, "content": self.content}
-        if self.name is not None:
-            message["name"] = self.name
-        return message
-
-
-Messages = Annotated[list[Message], Field(min_length=1, fail_fast=True)]
 
 
 class StreamOptions(Body):
@@ -179,10 +143,19 @@ class CompletionBody(GenerationBody):
 
 
 class ChatBody(GenerationBody):
+    unsupported = UNSUPPORTED_CHAT_FIELDS
+
     messages: Messages
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
     logprobs: bool = False
     top_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
+    # Taken for compatibility; nothing depends on these.
+    metadata: Metadata | None = None
+    modalities: list[Literal["text"]] | None = None
+    prompt_cache_key: str | None = None
+    safety_identifier: str | None = None
+    service_tier: Literal["auto", "default"] | None = None
+    store: Annotated[bool, AfterValidator(_check_not_stored)] = False
 
     def sampling_params(self) -> SamplingParams:
         given = self._given_sampling_fields()
@@ -223,27 +196,3 @@ class TokenizeBody(Body):
 class DetokenizeBody(Body):
     model: str | None = None
     tokens: TokenIds
-
-
-BodyT = TypeVar("BodyT", bound=Body)
-
-
-async def read_body(request: web.Request, kind: type[BodyT]) -> BodyT:
-    """The request's JSON body.
-
-    Raises:
-        ApiError: 400, naming the field at fault if there is one.
-    """
-    if request.content_type != "application/json":
-        raise ApiError(
-            400, f"Content-Type must be application/json, got {request.content_type or 'none'}"
-        )
-    data = await request.read()
-    validate = partial(kind.model_validate_json, data)
-    try:
-        if len(data) <= MAX_BYTES_ON_LOOP:
-            return validate()
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(request.app[TEXT_EXECUTOR], validate)
-    except ValidationError as error:
-        raise from_validation_error(error) from None

@@ -2,9 +2,10 @@
 
 from aiohttp import web
 
+from pyengine.server.body import read_body
 from pyengine.server.context import ENGINE
 from pyengine.server.prompts import decode_tokens, encode_messages, encode_text
-from pyengine.server.protocol import DetokenizeBody, TokenizeBody, read_body
+from pyengine.server.protocol import DetokenizeBody, TokenizeBody
 from pyengine.server.respond import check_model
 
 
