@@ -20,7 +20,8 @@ class SamplingParams:
 
     Args:
         n: how many sequences to generate from the prompt, 1 to 128.
-        max_tokens: the most tokens to generate per sequence; None means as many as fit.
+        max_tokens: the most tokens to generate per sequence; None means as many as fit, 0 only
+            scores the prompt (see prompt_logprobs).
         min_tokens: end-of-sequence and stop conditions are ignored before so many tokens.
         temperature: 0 is greedy; ties go to the lowest token id.
         top_k: keep the k likeliest tokens; 0 or -1 keeps all.
@@ -71,7 +72,7 @@ class SamplingParams:
             object.__setattr__(self, "stop", (self.stop,))
         _check_range("n", self.n, 1, MAX_N)
         if self.max_tokens is not None:
-            _check_range("max_tokens", self.max_tokens, 1)
+            _check_range("max_tokens", self.max_tokens, 0)
         _check_range("min_tokens", self.min_tokens, 0, self.max_tokens)
         _check_range("temperature", self.temperature, 0.0, 100.0)
         _check_range("top_k", self.top_k, -1, 2**31 - 1)

@@ -297,7 +297,7 @@ class Engine:
             index,
             request.params,
             self.loaded.tokenizer,
-            request.params.max_tokens or room,
+            room if request.params.max_tokens is None else request.params.max_tokens,
         )
         self._num_sequences += 1
         max_drafts = self.config.max_draft_tokens
@@ -332,7 +332,7 @@ class Engine:
         num_valid = row.num_tokens - len(row.draft_token_ids) + max(0, len(output.token_ids) - 1)
         for token_id, logprobs in zip(output.token_ids, output.logprobs, strict=True):
             if sequence.output.finish_reason is not None:
-                break  # right, but after the end
+                break  # right, but after the end, or the prompt was only to be scored
             sequence.clock.on_token(now_ns)
             sequence.token_ids.append(token_id)
             sequence.output.append(token_id, logprobs)

@@ -22,7 +22,7 @@ class SequenceOutput:
         tokenizer: Tokenizer,
         max_tokens: int,
     ) -> None:
-        self.finish_reason: FinishReason | None = None
+        self.finish_reason: FinishReason | None = None if max_tokens else "length"
         self.num_prompt_logprobs = 0
         self._index = index
         self._params = params

@@ -251,7 +251,7 @@ class Scheduler:
             if sequence.drafter is None:
                 continue
             # The last token that a sequence may get is never fed.
-            num_most = min(sequence.output.num_tokens_left - 1, budget)
+            num_most = max(0, min(sequence.output.num_tokens_left - 1, budget))
             guessed = sequence.drafter.guess(sequence.token_ids, len(batch.rows))[:num_most]
             if guessed and self._kv_cache.grow(sequence, len(guessed)):
                 budget -= len(guessed)

@@ -29,9 +29,21 @@ class PyengineInfo(TypedDict):
     choices: list[ChoiceInfo]
 
 
+# For each token of a prompt but the first, what could have stood there: by token id as a string,
+# {"logprob", "rank", "decoded_token"}.
+PromptLogprobs = list[dict[str, dict[str, Any]] | None]
+
+
+class PromptReport(TypedDict):
+    """What was asked for about the prompt of a chat completion."""
+
+    prompt_token_ids: NotRequired[list[int]]
+    prompt_logprobs: NotRequired[PromptLogprobs]
+
+
 class Choice(TypedDict):
-    """One choice, or what a step added to it. Of the last three one is there: `text` in
-    completions, `message` in chat completions, `delta` in the chunks of a chat stream."""
+    """One choice, or what a step added to it. One of these is there: `text` in completions,
+    `message` in chat completions, `delta` in the chunks of a chat stream."""
 
     index: int
     logprobs: dict[str, Any] | None
@@ -40,6 +52,10 @@ class Choice(TypedDict):
     text: NotRequired[str]
     message: NotRequired[dict[str, str]]
     delta: NotRequired[dict[str, str]]
+    token_ids: NotRequired[list[int]]
+    # With the first chunk of a choice of a completion; chat has them in its answer.
+    prompt_token_ids: NotRequired[list[int]]
+    prompt_logprobs: NotRequired[PromptLogprobs]
 
 
 class Envelope(TypedDict):
@@ -53,8 +69,15 @@ class Envelope(TypedDict):
     usage: NotRequired[Usage | None]
 
 
-class Answer(Envelope):
-    """An answer, or a chunk of one."""
+class ChunkExtra(PromptReport):
+    """What some chunks of a stream have besides."""
+
+    usage: NotRequired[Usage]
+    pyengine: NotRequired[PyengineInfo]
+
+
+class Answer(Envelope, PromptReport):
+    """An answer, or the last chunk of one."""
 
     choices: list[Choice]
     pyengine: NotRequired[PyengineInfo]

@@ -2,15 +2,23 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 
 from aiohttp import web
 
-from pyengine.outputs import RequestUpdate, SequenceDelta
+from pyengine.outputs import RequestUpdate, SequenceDelta, TokenLogprobs
 from pyengine.sampling_params import SamplingParams
 from pyengine.server.answers import ChoiceInfo, PyengineInfo, Usage
 from pyengine.server.context import ENGINE, METRICS
 from pyengine.server.prompts import Prompt
+
+
+@dataclass
+class PromptOutput:
+    """A prompt and what was found out about it."""
+
+    token_ids: list[int]
+    logprobs: list[TokenLogprobs | None] | None = None  # with the first delta, if asked for
 
 
 class Generation:
@@ -37,6 +45,7 @@ class Generation:
             )
             for index, prompt in enumerate(prompts)
         ]
+        self.prompts = [PromptOutput(prompt.token_ids) for prompt in prompts]
         self._prompt_of = {r.request_id: index for index, r in enumerate(self._requests)}
         self._num_prompt_tokens = sum(len(prompt.token_ids) for prompt in prompts)
         self._num_cached_tokens = [0] * len(prompts)
@@ -58,6 +67,15 @@ class Generation:
     def is_finished(self) -> bool:
         return len(self._infos) == self.num_choices
 
+    def prompt_of(self, choice: int) -> PromptOutput:
+        """The prompt that a choice goes on from."""
+        return self.prompts[choice // self._n]
+
+    @property
+    def has_prompt_logprobs(self) -> bool:
+        """Of which there may be many."""
+        return any(prompt.logprobs is not None for prompt in self.prompts)
+
     def usage(self) -> Usage:
         return {
             "prompt_tokens": self._num_prompt_tokens,
@@ -72,6 +90,8 @@ class Generation:
     def _take(self, update: RequestUpdate) -> list[tuple[int, SequenceDelta]]:
         prompt = self._prompt_of[update.request_id]
         self._num_cached_tokens[prompt] = update.num_cached_tokens
+        if update.prompt_logprobs is not None:
+            self.prompts[prompt].logprobs = update.prompt_logprobs
         items = []
         for delta in update.deltas:
             if delta.error is not None:

@@ -47,7 +47,7 @@ async def encode_prompts(
         )
     cost = _cost([prompt for prompt in prompts if isinstance(prompt, str)])
     encode = partial(_encode_prompts, app[ENGINE].tokenizer, prompts)
-    return await _run(app, cost > MAX_CHARS_ON_LOOP, encode)
+    return await run_text_work(app, cost > MAX_CHARS_ON_LOOP, encode)
 
 
 async def encode_text(
@@ -55,7 +55,7 @@ async def encode_text(
 ) -> list[int]:
     tokenizer = app[ENGINE].tokenizer
     encode = partial(tokenizer.encode, text, add_special_tokens=add_special_tokens)
-    return await _run(app, len(text) > MAX_CHARS_ON_LOOP, encode)
+    return await run_text_work(app, len(text) > MAX_CHARS_ON_LOOP, encode)
 
 
 async def decode_tokens(app: web.Application, token_ids: list[int]) -> str:
@@ -72,7 +72,25 @@ async def decode_tokens(app: web.Application, token_ids: list[int]) -> str:
             "tokens",
         )
     decode = partial(tokenizer.decode, token_ids, skip_special_tokens=False)
-    return await _run(app, len(token_ids) > MAX_TOKENS_ON_LOOP, decode)
+    return await run_text_work(app, len(token_ids) > MAX_TOKENS_ON_LOOP, decode)
+
+
+async def echo_prompts(
+    app: web.Application, prompts: Sequence[Prompt], *, skip_special_tokens: bool
+) -> list[str]:
+    """The prompts as texts: as they came, or decoded."""
+    tokenizer = app[ENGINE].tokenizer
+
+    def decode() -> list[str]:
+        return [
+            tokenizer.decode(prompt.token_ids, skip_special_tokens=skip_special_tokens)
+            if prompt.text is None
+            else prompt.text
+            for prompt in prompts
+        ]
+
+    num_tokens = sum(len(prompt.token_ids) for prompt in prompts if prompt.text is None)
+    return await run_text_work(app, num_tokens > MAX_TOKENS_ON_LOOP, decode)
 
 
 async def encode_messages(
@@ -91,7 +109,7 @@ async def encode_messages(
         _encode_messages, app[ENGINE].tokenizer, template, messages, add_generation_prompt
     )
     try:
-        return await _run(app, cost > MAX_CHARS_ON_LOOP, encode)
+        return await run_text_work(app, cost > MAX_CHARS_ON_LOOP, encode)
     except ChatTemplateError as error:
         raise InvalidRequestError(f"messages: {error}", "messages") from error
 
@@ -124,7 +142,8 @@ def _encode_messages(
     return Prompt(tokenizer.encode(text, add_special_tokens=False), text)
 
 
-async def _run(app: web.Application, is_long: bool, work: Callable[[], T]) -> T:
+async def run_text_work(app: web.Application, is_long: bool, work: Callable[[], T]) -> T:
+    """Does work on the loop, or in a thread if it is long."""
     if not is_long:
         return work()
     return await asyncio.get_running_loop().run_in_executor(app[TEXT_EXECUTOR], work)

@@ -93,6 +93,17 @@ TokenIds = Annotated[list[int], Field(fail_fast=True)]
 
 class StreamOptions(Body):
     include_usage: bool = False
+    continuous_usage_stats: bool = False
+
+    @model_validator(mode="after")
+    def _check_usage(self) -> "StreamOptions":
+        if self.continuous_usage_stats and not self.include_usage:
+            raise ApiError(
+                400,
+                "continuous_usage_stats needs include_usage: true",
+                param="stream_options.continuous_usage_stats",
+            )
+        return self
 
 
 class GenerationBody(Body):
@@ -116,13 +127,16 @@ class GenerationBody(Body):
     include_stop_str_in_output: bool | None = None
     ignore_eos: bool | None = None
     skip_special_tokens: bool | None = None
+    prompt_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
+    return_token_ids: bool = False
     stream: bool = False
     stream_options: StreamOptions | None = None
     user: str | None = None  # taken for compatibility; nothing depends on it
 
     @property
-    def include_usage(self) -> bool:
-        return self.stream_options is not None and self.stream_options.include_usage
+    def reports_prompt(self) -> bool:
+        """Whether the answer is about the prompt too, so that there need be no token after it."""
+        return self.prompt_logprobs is not None
 
     def sampling_params(self) -> SamplingParams:
         return SamplingParams(**self._given_sampling_fields())
@@ -136,10 +150,47 @@ class GenerationBody(Body):
             raise ApiError(400, "stream_options needs stream: true", param="stream_options")
         return self
 
+    @model_validator(mode="after")
+    def _check_prompt_options(self) -> "GenerationBody":
+        if self.stream and self.prompt_logprobs is not None:
+            raise ApiError(400, "prompt_logprobs needs stream: false", param="prompt_logprobs")
+        if self.max_tokens == 0 and not self.reports_prompt:
+            raise ApiError(
+                400,
+                "max_tokens must be at least 1, got 0, unless prompt_logprobs or the echo of a "
+                "completion asks for the prompt",
+                param="max_tokens",
+            )
+        return self
+
 
 class CompletionBody(GenerationBody):
     prompt: Prompts
     logprobs: int | None = None
+    echo: bool = False
+    best_of: int | None = None
+
+    @property
+    def reports_prompt(self) -> bool:
+        return self.echo or super().reports_prompt
+
+    def sampling_params(self) -> SamplingParams:
+        given = self._given_sampling_fields()
+        if self.echo and self.logprobs is not None:
+            # Either report takes its part of the larger.
+            given["prompt_logprobs"] = max(self.logprobs, self.prompt_logprobs or 0)
+        return SamplingParams(**given)
+
+    @model_validator(mode="after")
+    def _check_best_of(self) -> "CompletionBody":
+        n = 1 if self.n is None else self.n
+        if self.best_of is not None and self.best_of != n:
+            raise ApiError(
+                400,
+                f"best_of must equal n ({n}), got {self.best_of}: choices are not ranked",
+                param="best_of",
+            )
+        return self
 
 
 class ChatBody(GenerationBody):

@@ -5,17 +5,18 @@ import time
 import uuid
 from abc import ABC, abstractmethod
 from contextlib import aclosing
+from functools import partial
 
 from aiohttp import web
 
 from pyengine.outputs import CompletionOutput, SequenceDelta
 from pyengine.sampling_params import SamplingParams
-from pyengine.server.answers import Answer, Choice, Envelope
+from pyengine.server.answers import Answer, Choice, ChunkExtra, Envelope, PromptReport
 from pyengine.server.context import DRAINING, ENGINE, OPTIONS
 from pyengine.server.errors import ApiError, to_api_error
-from pyengine.server.generation import Generation
-from pyengine.server.prompts import Prompt
-from pyengine.server.protocol import GenerationBody
+from pyengine.server.generation import Generation, PromptOutput
+from pyengine.server.prompts import Prompt, run_text_work
+from pyengine.server.protocol import GenerationBody, StreamOptions
 from pyengine.server.sse import DONE, ChunkEncoder, EventStream, encode_event
 
 
@@ -27,16 +28,20 @@ class Wording(ABC):
     chunk_object: str
 
     @abstractmethod
-    def choice(self, output: CompletionOutput) -> Choice:
+    def choice(self, output: CompletionOutput, prompt: PromptOutput) -> Choice:
         """A whole choice."""
 
     @abstractmethod
-    def chunk(self, index: int, delta: SequenceDelta) -> Choice:
+    def chunk(self, index: int, delta: SequenceDelta, prompt: PromptOutput) -> Choice:
         """What a step added to a choice."""
 
     def opening(self, num_choices: int) -> list[Choice]:
         """What a stream begins with."""
         return []
+
+    def report(self, prompts: list[PromptOutput]) -> PromptReport:
+        """What a whole answer, or each chunk of `opening`, tells of the prompts."""
+        return {}
 
 
 def check_model(app: web.Application, model: str | None) -> str:
@@ -81,23 +86,31 @@ async def respond(
         "system_fingerprint": request.app[ENGINE].fingerprint,
     }
     if body.stream:
-        return await _stream(request, generation, wording, envelope, body.include_usage)
-    return await _collect(generation, wording, envelope)
+        return await _stream(request, generation, wording, envelope, body)
+    return await _collect(request.app, generation, wording, envelope)
 
 
-async def _collect(generation: Generation, wording: Wording, envelope: Envelope) -> web.Response:
+async def _collect(
+    app: web.Application, generation: Generation, wording: Wording, envelope: Envelope
+) -> web.Response:
     outputs = [CompletionOutput(index) for index in range(generation.num_choices)]
     async with aclosing(generation.steps()) as steps:
         async for step in steps:
             for index, delta in step:
                 outputs[index].extend(delta)
-    answer: Answer = {
-        **envelope,
-        "choices": [wording.choice(output) for output in outputs],
-        "usage": generation.usage(),
-        "pyengine": generation.info(),
-    }
-    text = json.dumps(answer, ensure_ascii=False)
+
+    def encode() -> str:
+        choices = [wording.choice(o, generation.prompt_of(o.index)) for o in outputs]
+        answer: Answer = {
+            **envelope,
+            **wording.report(generation.prompts),
+            "choices": choices,
+            "usage": generation.usage(),
+            "pyengine": generation.info(),
+        }
+        return json.dumps(answer, ensure_ascii=False)
+
+    text = await run_text_work(app, generation.has_prompt_logprobs, encode)
     return web.Response(text=text, content_type="application/json")
 
 
@@ -106,24 +119,18 @@ async def _stream(
     generation: Generation,
     wording: Wording,
     envelope: Envelope,
-    include_usage: bool,
+    body: GenerationBody,
 ) -> web.StreamResponse:
-    if include_usage:
-        envelope = {**envelope, "usage": None}
     events = EventStream(request)
-    chunks = ChunkEncoder(envelope)
+    encoder = _StreamEncoder(generation, wording, envelope, body)
     try:
         async with aclosing(generation.steps()) as steps:
             async for step in steps:
-                choices = [] if events.is_started else wording.opening(generation.num_choices)
-                choices += [
-                    wording.chunk(index, delta) for index, delta in step if _has_news(delta)
-                ]
-                end = []
-                if choices and generation.is_finished:
-                    end = _last_events(generation, envelope, choices.pop(), include_usage)
-                if choices or end:
-                    await events.send([*map(chunks.encode, choices), *end])
+                # The prompt's come with the first chunks.
+                is_long = generation.has_prompt_logprobs and not events.is_started
+                encode = partial(encoder.encode, step)
+                if encoded := await run_text_work(request.app, is_long, encode):
+                    await events.send(encoded)
     except ConnectionResetError:
         pass  # the client is gone, and the generation is closed
     except Exception as error:
@@ -134,17 +141,58 @@ async def _stream(
     return events.response
 
 
-def _last_events(
-    generation: Generation, envelope: Envelope, choice: Choice, include_usage: bool
-) -> list[bytes]:
-    """What a stream ends with: its last choice, in a chunk that has more to tell than others."""
-    last: Answer = {**envelope, "choices": [choice], "pyengine": generation.info()}
-    events = [encode_event(last)]
-    if include_usage:
-        events.append(encode_event({**envelope, "choices": [], "usage": generation.usage()}))
-    return [*events, DONE]
+class _StreamEncoder:
+    """The events of one stream, step by step."""
 
+    def __init__(
+        self, generation: Generation, wording: Wording, envelope: Envelope, body: GenerationBody
+    ) -> None:
+        options = body.stream_options or StreamOptions()
+        self._has_usage_in_all = options.continuous_usage_stats
+        self._has_usage_at_end = options.include_usage
+        if options.include_usage and not options.continuous_usage_stats:
+            envelope = {**envelope, "usage": None}
+        self._has_token_ids = body.return_token_ids
+        self._generation = generation
+        self._wording = wording
+        self._envelope = envelope
+        self._chunks = ChunkEncoder(envelope)
+        self._is_opened = False
 
-def _has_news(delta: SequenceDelta) -> bool:
-    """Text may be held back by a stop string or an unfinished character."""
-    return bool(delta.text or delta.logprobs or delta.finish_reason)
+    def encode(self, step: list[tuple[int, SequenceDelta]]) -> list[bytes]:
+        """What to send of a step; nothing if all of it is held back."""
+        generation, wording = self._generation, self._wording
+        choices = [
+            wording.chunk(index, delta, generation.prompt_of(index))
+            for index, delta in step
+            if self._has_news(delta)
+        ]
+        if not choices:
+            return []
+        common: ChunkExtra = {"usage": generation.usage()} if self._has_usage_in_all else {}
+        events = [] if self._is_opened else self._encode_opening(common)
+        self._is_opened = True
+        if not generation.is_finished:
+            return events + [self._chunks.encode(choice, common) for choice in choices]
+        # The last choice comes in a chunk that has more to tell than others.
+        *others, last = choices
+        events += [self._chunks.encode(choice, common) for choice in others]
+        events.append(self._chunks.encode(last, {**common, "pyengine": generation.info()}))
+        if self._has_usage_at_end:
+            end = {**self._envelope, "choices": [], "usage": generation.usage()}
+            events.append(encode_event(end))
+        return [*events, DONE]
+
+    def _encode_opening(self, common: ChunkExtra) -> list[bytes]:
+        extra: ChunkExtra = {**common, **self._wording.report(self._generation.prompts)}
+        opening = self._wording.opening(self._generation.num_choices)
+        return [self._chunks.encode(choice, extra) for choice in opening]
+
+    def _has_news(self, delta: SequenceDelta) -> bool:
+        """Text may be held back by a stop string or an unfinished character."""
+        return bool(
+            delta.text
+            or delta.logprobs
+            or delta.finish_reason
+            or (self._has_token_ids and delta.token_ids)
+        )

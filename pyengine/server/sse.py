@@ -1,6 +1,7 @@
 """Server-sent events."""
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from aiohttp import web
@@ -8,6 +9,7 @@ from pydantic_core import to_json
 
 from pyengine.server.answers import Choice, Envelope
 
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 DONE = b"data: [DONE]\n\n"
 
 _HEADERS = {
@@ -22,18 +24,20 @@ def encode_event(data: Mapping[str, Any]) -> bytes:
 
 
 class ChunkEncoder:
-    """Events that have one choice each and all else in common, which is encoded but once.
+    """Events that have one choice each and most else in common, which is encoded but once.
 
     Args:
         envelope: what they have in common.
     """
 
     def __init__(self, envelope: Envelope) -> None:
-        self._tail = b"]}\n\n"
-        self._head = encode_event({**envelope, "choices": []}).removesuffix(self._tail)
+        self._head = encode_event({**envelope, "choices": []}).removesuffix(b"]}\n\n")
 
-    def encode(self, choice: Choice) -> bytes:
-        return b"%b%b%b" % (self._head, to_json(choice), self._tail)
+    def encode(self, choice: Choice, extra: Mapping[str, Any] = _NOTHING) -> bytes:
+        """An event; `extra` is what it has besides, under keys that the envelope hasn't got."""
+        if not extra:
+            return b"%b%b]}\n\n" % (self._head, to_json(choice))
+        return b"%b%b],%b\n\n" % (self._head, to_json(choice), to_json(extra)[1:])
 
 
 class EventStream:

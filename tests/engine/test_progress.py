@@ -236,3 +236,20 @@ def test_random_traffic_always_ends_right(data):
     harness.check_nothing_left()
     for request_id, (prompt, max_tokens) in kept.items():
         assert_same(harness.outputs[request_id], solo(prompt, greedy(max_tokens)))
+
+
+@pytest.mark.parametrize("budget", [1, 32])
+@pytest.mark.parametrize("max_draft_tokens", [0, 4])
+def test_a_prompt_that_is_only_scored_ends_with_its_last_token(budget, max_draft_tokens):
+    harness = Harness(max_num_batched_tokens=budget, max_draft_tokens=max_draft_tokens)
+    # One to guess from, one as long as the pool.
+    prompts = [[1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2], prompt_of(32)]
+    for prompt in prompts:
+        harness.add(prompt, greedy(0, prompt_logprobs=2))
+    harness.run()
+    for k, prompt in enumerate(prompts):
+        [output] = harness.outputs[f"r{k}"].outputs
+        assert (output.token_ids, output.text, output.finish_reason) == ([], "", "length")
+        expected = solo(prompt, greedy(1, prompt_logprobs=2)).prompt_logprobs
+        assert harness.outputs[f"r{k}"].prompt_logprobs == expected
+    assert harness.engine.stats().num_generated_tokens == 0

@@ -234,15 +234,20 @@ class FakeAsyncEngine:
         for entry in list(self.open.values()):
             running = list(entry.outputs)[:num_free]
             num_free -= len(running)
-            deltas = [self._advance(entry, index) for index in running]
-            if not deltas:
+            if not running:
                 continue
+            first_output, _ = entry.outputs[running[0]]
+            deltas = [self._advance(entry, index) for index in running]
             finished = not entry.outputs
             if finished:
                 del self.open[entry.request.request_id]
             entry.stream.put(
                 RequestUpdate(
-                    entry.request.request_id, deltas, entry.num_cached_tokens, None, finished
+                    entry.request.request_id,
+                    deltas,
+                    entry.num_cached_tokens,
+                    first_output.take_prompt_logprobs(),
+                    finished,
                 )
             )
         self._changed()
@@ -274,7 +279,9 @@ class FakeAsyncEngine:
         room = self.max_model_len - len(request.prompt_token_ids) + 1
         outputs = {
             k: (
-                SequenceOutput(k, params, self.tokenizer, params.max_tokens or room),
+                self._new_output(
+                    k, request, room if params.max_tokens is None else params.max_tokens
+                ),
                 list(self._script(request, k)),
             )
             for k in range(params.n)
@@ -283,13 +290,23 @@ class FakeAsyncEngine:
         self.requests.append(request)
         self.open[request.request_id] = _Open(request, num_cached_tokens, outputs, stream)
 
+    def _new_output(self, index: int, request: Request, max_tokens: int) -> SequenceOutput:
+        output = SequenceOutput(index, request.params, self.tokenizer, max_tokens)
+        num_top = request.params.prompt_logprobs
+        if num_top is not None:
+            output.extend_prompt_logprobs(
+                [fake_logprobs(token_id, num_top) for token_id in request.prompt_token_ids[1:]]
+            )
+        return output
+
     def _advance(self, entry: _Open, index: int) -> SequenceDelta:
         output, tokens = entry.outputs[index]
-        token_id = tokens.pop(0) if tokens else EOS
-        num_top = entry.request.params.logprobs
-        logprobs = None if num_top is None else fake_logprobs(token_id, num_top)
-        output.append(token_id, logprobs)
-        self._num_generated_tokens += 1
+        if output.finish_reason is None:
+            token_id = tokens.pop(0) if tokens else EOS
+            num_top = entry.request.params.logprobs
+            logprobs = None if num_top is None else fake_logprobs(token_id, num_top)
+            output.append(token_id, logprobs)
+            self._num_generated_tokens += 1
         if output.finish_reason is None:
             return output.take_delta(None, None)
         del entry.outputs[index]

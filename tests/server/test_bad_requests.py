@@ -118,6 +118,16 @@ async def test_a_compressed_body_that_is_broken_is_refused(server: Server) -> No
         ({"stream": "yes"}, "stream", "boolean"),
         ({"stream_options": {}}, "stream_options", "needs stream: true"),
         ({"stream": True, "stream_options": {"x": 1}}, "stream_options.x", "unknown field"),
+        ({"prompt_logprobs": 21}, "prompt_logprobs", "less than or equal to 20, got 21"),
+        ({"prompt_logprobs": -1}, "prompt_logprobs", "greater than or equal to 0"),
+        ({"prompt_logprobs": True}, "prompt_logprobs", "integer"),
+        ({"prompt_logprobs": 0, "stream": True}, "prompt_logprobs", "needs stream: false"),
+        ({"return_token_ids": 1}, "return_token_ids", "boolean"),
+        (
+            {"stream": True, "stream_options": {"continuous_usage_stats": True}},
+            "stream_options.continuous_usage_stats",
+            "needs include_usage: true",
+        ),
         ({"stream": True, "stream_options": []}, "stream_options", "got []"),
         ({"repetition_penalty": 0}, "repetition_penalty", "must be in (0, 100]"),
         ({"presence_penalty": 3}, "presence_penalty", "must be at most 2.0"),
@@ -212,7 +222,10 @@ async def test_a_prompt_has_tokens_of_the_vocabulary(server: Server, prompt: obj
     [
         ({"logprobs": 21}, "logprobs", "must be at most 20, got 21"),
         ({"logprobs": True}, "logprobs", "integer"),
-        ({"echo": True}, "echo", "unknown field: echo"),
+        ({"echo": 1}, "echo", "boolean"),
+        ({"best_of": 2}, "best_of", "best_of must equal n (1), got 2: choices are not ranked"),
+        ({"n": 2, "best_of": 3}, "best_of", "best_of must equal n (2), got 3"),
+        ({"echo": True, "max_tokens": -1}, "max_tokens", "must be at least 0, got -1"),
         ({"messages": []}, "messages", "unknown field: messages"),
     ],
 )

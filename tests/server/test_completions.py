@@ -124,6 +124,7 @@ async def test_every_field_reaches_the_engine(server: Server) -> None:
         "ignore_eos": True,
         "skip_special_tokens": False,
         "logprobs": 4,
+        "prompt_logprobs": 2,
     }
     body = {"prompt": "a", "user": "someone", "logit_bias": {"5": -3, "0": 1.5}, **fields}
     status, _ = await server.post("/v1/completions", body)
