@@ -33,6 +33,7 @@ from pyengine.server.respond import check_accepting, check_model
 from pyengine.server.tokenize import detokenize, tokenize
 
 NUM_TEXT_THREADS = 2
+CLIENT_CLOSED_REQUEST = 499  # nginx's number: there is no standard one
 _REQUEST_ID_PATTERN = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
 
 
@@ -72,13 +73,17 @@ def create_app(engine: AsyncEngine, options: ServerOptions) -> web.Application:
 
 @web.middleware
 async def observe_middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Names the request, and counts its answer."""
+    """Names the request, and counts its answer; that of a client which has gone, as 499."""
     given = request.headers.get("X-Request-Id", "")
     request[REQUEST_ID] = given if _REQUEST_ID_PATTERN.fullmatch(given) else uuid.uuid4().hex
-    response = await handler(request)
     resource = request.match_info.route.resource
     path = "unknown" if resource is None else resource.canonical
-    request.app[METRICS].observe_response(path, response.status)
+    status = CLIENT_CLOSED_REQUEST
+    try:
+        response = await handler(request)
+        status = response.status
+    finally:
+        request.app[METRICS].observe_response(path, status)
     return response
 
 

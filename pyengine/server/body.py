@@ -15,7 +15,7 @@ from aiohttp import web
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, model_validator
 from pydantic_core import PydanticCustomError
 
-from pyengine.server.context import IGNORED_FIELDS, TEXT_EXECUTOR
+from pyengine.server.context import IGNORED_FIELDS, OPTIONS, TEXT_EXECUTOR
 from pyengine.server.errors import ApiError, from_validation_error
 
 # Checking runs at some 50 bytes a microsecond at best, at one at worst: many small objects.
@@ -64,13 +64,26 @@ async def read_body(request: web.Request, kind: type[BodyT]) -> BodyT:
     """The request's JSON body.
 
     Raises:
-        ApiError: 400, naming the field at fault if there is one.
+        ApiError: 400, naming the field at fault if there is one; 408, the body takes too long to
+            come; 415, it isn't announced as JSON.
     """
     if request.content_type != "application/json":
         raise ApiError(
-            400, f"Content-Type must be application/json, got {request.content_type or 'none'}"
+            415,
+            f"Content-Type must be application/json, got {request.content_type or 'none'}",
+            code="unsupported_media_type",
         )
-    data = await request.read()
+    limit_s = request.app[OPTIONS].body_timeout
+    try:
+        async with asyncio.timeout(limit_s):
+            data = await request.read()
+    except TimeoutError:
+        raise ApiError(
+            408,
+            f"the body hasn't come within {limit_s:g} s",
+            code="body_timeout",
+            headers={"Connection": "close"},  # the rest may still come: nothing else can
+        ) from None
     ignored = request.app.get(IGNORED_FIELDS)
     validate = partial(kind.model_validate_json, data, context=ignored)
     try:

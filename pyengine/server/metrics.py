@@ -21,7 +21,7 @@ has finished, from its timings. So a preemption or a chunk of a prefill leaves n
     request_queue_time_seconds                       histogram  from arrival to the first step
     e2e_request_latency_seconds                      histogram  from arrival to the end
     request_time_per_output_token_seconds            histogram  mean gap between a choice's tokens
-    http_requests_total{path,status}                 counter
+    http_requests_total{path,status}                 counter  499: the client went away
 """
 
 from collections.abc import Iterator

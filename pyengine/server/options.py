@@ -15,6 +15,8 @@ class ServerOptions:
         health_timeout: /health turns to 503 when requests are open and no step of the engine has
             ended for so long, in seconds.
         max_body_bytes: a longer request body is refused with 413.
+        body_timeout: how long a request body may take to come, in seconds; then it is refused with
+            408.
         ignore_unknown_fields: take requests with fields that are unknown here, leaving these out;
             each is logged once.
     """
@@ -25,6 +27,7 @@ class ServerOptions:
     shutdown_timeout: float = 30.0
     health_timeout: float = 60.0
     max_body_bytes: int = 32 * 2**20
+    body_timeout: float = 60.0
     ignore_unknown_fields: bool = False
 
     def __post_init__(self) -> None:
@@ -36,5 +39,7 @@ class ServerOptions:
             raise ValueError(f"shutdown_timeout must be at least 0, got {self.shutdown_timeout}")
         if not self.health_timeout > 0:
             raise ValueError(f"health_timeout must be above 0, got {self.health_timeout}")
+        if not self.body_timeout > 0:
+            raise ValueError(f"body_timeout must be above 0, got {self.body_timeout}")
         if self.max_body_bytes < 1:
             raise ValueError(f"max_body_bytes must be at least 1, got {self.max_body_bytes}")

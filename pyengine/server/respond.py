@@ -132,7 +132,7 @@ async def _stream(
                 if encoded := await run_text_work(request.app, is_long, encode):
                     await events.send(encoded)
     except ConnectionResetError:
-        pass  # the client is gone, and the generation is closed
+        raise  # the client is gone, and the generation is closed
     except Exception as error:
         if not events.is_started:
             raise

@@ -13,6 +13,7 @@ from aiohttp import web
 
 from pyengine.engine import AsyncEngine
 from pyengine.server.app import create_app
+from pyengine.server.connection import ConnectionRunner
 from pyengine.server.context import DRAINING
 from pyengine.server.options import ServerOptions
 
@@ -51,9 +52,7 @@ def bind(options: ServerOptions) -> socket.socket:
 
 def make_runner(app: web.Application) -> web.AppRunner:
     """A runner that cancels the handler of a client that goes away."""
-    return web.AppRunner(
-        app, handler_cancellation=True, access_log=None, shutdown_timeout=LAST_WRITES_S
-    )
+    return ConnectionRunner(app, handler_cancellation=True, shutdown_timeout=LAST_WRITES_S)
 
 
 def run(

@@ -1,6 +1,8 @@
 """What is wrong with a request is told in OpenAI's error object, with the field at fault."""
 
+import asyncio
 import json
+import re
 from typing import Any
 
 import openai
@@ -65,8 +67,9 @@ async def test_another_content_type_is_refused(
 ) -> None:
     headers = {"Content-Type": content_type}
     async with server.http.post(server.url + path, data=b"{}", headers=headers) as response:
-        assert response.status == 400
-        check_error(await response.json(), "Content-Type must be application/json, got ")
+        assert response.status == 415
+        message = "Content-Type must be application/json, got "
+        check_error(await response.json(), message, code="unsupported_media_type")
 
 
 @pytest.mark.parametrize("charset", ["", "; charset=utf-8"])
@@ -347,6 +350,47 @@ async def test_a_body_that_is_too_large_is_refused(start_server: StartServer) ->
     check_error(body, "the body is too large", code="body_too_large")
     status, _ = await server.post(COMPLETIONS, {"prompt": "a" * 900})
     assert status == 200
+
+
+async def test_a_body_that_does_not_come_is_given_up(start_server: StartServer) -> None:
+    server = await start_server(FakeAsyncEngine(), body_timeout=0.01)
+    head, body = await exchange(
+        server,
+        b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        b'Content-Length: 100\r\n\r\n{"prompt":',
+    )
+    assert head.startswith("HTTP/1.1 408 ")
+    assert "Connection: close" in head
+    check_error(body, "the body hasn't come within 0.01 s", code="body_timeout")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",  # the beginning of TLS
+        b"GET /health\r\n\r\n",
+        b"GET /health HTTP/1.1\r\nno colon\r\n\r\n",
+        b"GET /health HTTP/1.1\r\nX: " + b"x" * 10_000 + b"\r\n\r\n",
+        b"POST /tokenize HTTP/1.1\r\nContent-Length: many\r\n\r\n",
+    ],
+)
+async def test_what_is_not_http_gets_an_error_object(server: Server, data: bytes) -> None:
+    head, body = await exchange(server, data)
+    assert re.match(r"HTTP/1.[01] 400 ", head)
+    check_error(body, "malformed HTTP: ", code="malformed_http")
+    assert await server.get("/health") == (200, {"status": "ok"})
+
+
+async def exchange(server: Server, data: bytes) -> tuple[str, Any]:
+    """Sends bytes to a server that closes the connection -> the head and the JSON it answers."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(server.url.rpartition(":")[2]))
+    writer.write(data)
+    head = await reader.readuntil(b"\r\n\r\n")
+    match = re.search(rb"Content-Length: (\d+)", head)
+    assert match is not None
+    body = await reader.readexactly(int(match[1]))
+    writer.close()
+    return head.decode(), json.loads(body)
 
 
 async def test_a_surprise_is_a_500_that_gives_nothing_away(

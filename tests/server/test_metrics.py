@@ -2,6 +2,7 @@
 
 import asyncio
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.server.conftest import Server, StartServer
@@ -101,6 +102,21 @@ async def test_http_answers_are_counted_by_route_and_status(server: Server) -> N
     assert samples[f"{name}{{path=/v1/completions,status=400}}"] == 1
     assert samples[f"{name}{{path=/v1/models/{{model}},status=404}}"] == 1
     assert samples[f"{name}{{path=unknown,status=404}}"] == 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_client_that_goes_away_is_counted_as_499(
+    start_server: StartServer, stream: bool
+) -> None:
+    engine = FakeAsyncEngine(held=True)
+    server = await start_server(engine)
+    call = asyncio.create_task(server.post("/v1/completions", {"prompt": "a", "stream": stream}))
+    await engine.until(lambda: bool(engine.open))
+    engine.step()
+    call.cancel()
+    await engine.until(lambda: not engine.open)
+    samples = await scrape(server)
+    assert samples["pyengine:http_requests_total{path=/v1/completions,status=499}"] == 1
 
 
 async def test_two_servers_in_one_process_count_apart(start_server: StartServer) -> None:
