@@ -368,7 +368,6 @@ async def test_a_body_that_does_not_come_is_given_up(start_server: StartServer) 
     "data",
     [
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",  # the beginning of TLS
-        b"GET /health\r\n\r\n",
         b"GET /health HTTP/1.1\r\nno colon\r\n\r\n",
         b"GET /health HTTP/1.1\r\nX: " + b"x" * 10_000 + b"\r\n\r\n",
         b"POST /tokenize HTTP/1.1\r\nContent-Length: many\r\n\r\n",
