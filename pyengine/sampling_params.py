@@ -1,7 +1,8 @@
 """How tokens are chosen, and when to stop."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal
 
 from pyengine.errors import InvalidRequestError
 
@@ -12,6 +13,34 @@ MAX_STOP_TOKEN_IDS = 1024
 MAX_LOGIT_BIAS = 100.0
 MAX_LOGIT_BIASES = 1024
 MAX_N = 128
+MAX_GRAMMAR_CHARS = 100_000
+
+
+@dataclass(frozen=True)
+class Grammar:
+    """What an output must match from its first token to its last.
+
+    Args:
+        kind: how `text` says it: "json_schema"; "regex", which the whole output matches; "choice",
+            a JSON list of strings of which the output is one; "grammar", in Lark's notation or in
+            GBNF (with a rule "root ::= ...").
+        text: at most 100,000 characters.
+        param: the field of the request that it came from, which errors name.
+
+    Raises:
+        InvalidRequestError: the text is too long.
+    """
+
+    kind: Literal["json_schema", "regex", "choice", "grammar"]
+    text: str
+    param: str = field(default="grammar", compare=False)
+
+    def __post_init__(self) -> None:
+        if len(self.text) > MAX_GRAMMAR_CHARS:
+            raise InvalidRequestError(
+                f"{self.param} takes at most {MAX_GRAMMAR_CHARS} characters, got {len(self.text)}",
+                self.param,
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +71,7 @@ class SamplingParams:
         logprobs: report each token's log-probability and those of the so many likeliest, 0 to 20.
         prompt_logprobs: the same for the prompt's tokens.
         skip_special_tokens: leave special tokens out of the text.
+        grammar: what the output must match; it ends as soon as nothing may follow.
 
     Raises:
         InvalidRequestError: a value is out of range; `param` names the field.
@@ -66,6 +96,7 @@ class SamplingParams:
     logprobs: int | None = None
     prompt_logprobs: int | None = None
     skip_special_tokens: bool = True
+    grammar: Grammar | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.stop, str):

@@ -13,7 +13,7 @@ REPOSITORY = PACKAGE.parent
 
 # What a part of the package may import of the rest of it, besides itself. `BASE` is plain data.
 BASE = {"errors", "config", "sampling_params", "outputs"}
-MODEL_PARTS = {"models", "sampling", "text", "weights"}
+MODEL_PARTS = {"models", "sampling", "structured", "text", "weights"}
 ALLOWED = {
     "_build": set(),
     "_loader": {"_core"},
@@ -26,6 +26,7 @@ ALLOWED = {
     "weights": BASE | {"ops"},
     "models": BASE | {"ops", "weights"},
     "sampling": BASE | {"ops"},
+    "structured": BASE | {"text"},
     "engine": BASE | MODEL_PARTS | {"ops", "_loader", "_core", "__version__"},
     "verify": BASE | {"engine", "models"},
     "llm": BASE | MODEL_PARTS | {"engine"},
@@ -40,6 +41,7 @@ FORBIDDEN = {
     "engine/kv_cache.py": {"torch", "numpy"},
     "engine/sequence.py": {"torch", "numpy"},
     "text": {"torch", "aiohttp"},
+    "structured": {"torch", "numpy", "aiohttp"},
     "server": {"torch", "numpy"},
     "cli": {"torch", "numpy", "aiohttp", "pydantic"},
     "models": {"aiohttp", "pydantic", "tokenizers"},

@@ -25,6 +25,7 @@ from pyengine.errors import InvalidRequestError, StepFailedError
 from pyengine.models.layers import new_kv_cache
 from pyengine.outputs import RequestUpdate, SequenceDelta
 from pyengine.sampling_params import SamplingParams
+from pyengine.structured import GrammarCompiler
 
 logger = logging.getLogger(__name__)
 
@@ -112,6 +113,7 @@ class Engine:
         )
         self._runner = ModelRunner(loaded.model, cache, config.block_size, faults, observer)
         self._faults = faults or FaultInjection()
+        self._grammars = GrammarCompiler(loaded.tokenizer, shape.vocab_size)
         self._seeds = random.Random(config.seed)
         self._open: dict[str, list[Sequence]] = {}  # the unfinished sequences of each request
         self._num_sequences = 0
@@ -161,14 +163,15 @@ class Engine:
         priority: int = 0,
     ) -> Request:
         """A request that this engine can serve, with a seed drawn if `params` has none. May be
-        called from any thread.
+        called from any thread; with a grammar it may take a second or two, see GrammarCompiler.
 
         Raises:
             InvalidRequestError: it can never be served; `param` names the field at fault.
         """
         self._check(prompt_token_ids, params)
         seed = self._seeds.getrandbits(_SEED_BITS) if params.seed is None else params.seed
-        return Request(request_id, prompt_token_ids, params, seed, prompt, priority)
+        grammar = None if params.grammar is None else self._grammars.compile(params.grammar)
+        return Request(request_id, prompt_token_ids, params, seed, prompt, priority, grammar)
 
     def add_request(self, request: Request) -> None:
         """Queues the request's sequences.
@@ -298,10 +301,12 @@ class Engine:
             request.params,
             self.loaded.tokenizer,
             room if request.params.max_tokens is None else request.params.max_tokens,
+            None if request.grammar is None else request.grammar.new_matcher(),
         )
         self._num_sequences += 1
         max_drafts = self.config.max_draft_tokens
-        drafter = Drafter(max_drafts) if max_drafts else None
+        # What a grammar allows after a guess is known only once the guess has proved right.
+        drafter = Drafter(max_drafts) if max_drafts and request.grammar is None else None
         return Sequence(self._num_sequences - 1, request, index, output, drafter, leader)
 
     def _finish(self, batch: ScheduledBatch, outputs: list[StepOutput]) -> list[RequestUpdate]:

@@ -35,10 +35,12 @@ class InputBuilder:
 
     Args:
         block_size: tokens per block of the KV cache.
+        vocab_size: logits per token.
     """
 
-    def __init__(self, block_size: int) -> None:
+    def __init__(self, block_size: int, vocab_size: int) -> None:
         self._block_size = block_size
+        self._vocab_size = vocab_size
         # Streams go on for many steps: what doesn't change is made once.
         self._drawn: list[Sequence] = []
         self._settings = _draw_settings([])
@@ -94,9 +96,22 @@ class InputBuilder:
             banned=[
                 (i, sorted(s.output.ending_token_ids))
                 for i, (s, index) in enumerate(zip(drawn, output_indices, strict=True))
-                if index < s.params.min_tokens and s.output.ending_token_ids
+                if index < s.params.min_tokens
+                and s.output.ending_token_ids
+                and not s.output.has_grammar
+            ],
+            forbidden=[
+                (i, self._forbidden_tokens(s.output.allowed_tokens()))
+                for i, s in enumerate(drawn)
+                if s.output.has_grammar
             ],
         )
+
+    def _forbidden_tokens(self, allowed: bytes) -> Tensor:
+        """bool [V], from a bit for each token of the vocabulary."""
+        packed = np.invert(np.frombuffer(allowed, dtype=np.uint8))
+        bits = np.unpackbits(packed, count=self._vocab_size, bitorder="little")
+        return torch.from_numpy(bits.view(np.bool_))
 
 
 def _num_logits(row: ScheduledSequence) -> int:

@@ -52,7 +52,7 @@ class ModelRunner:
     ) -> None:
         self._model = model
         self._cache = cache
-        self._input_builder = InputBuilder(block_size)
+        self._input_builder = InputBuilder(block_size, model.config.vocab_size)
         self._faults = faults or FaultInjection()
         self._observer = observer
 

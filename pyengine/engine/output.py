@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from pyengine.outputs import FinishReason, RequestTimings, SequenceDelta, TokenLogprobs
 from pyengine.sampling_params import SamplingParams
+from pyengine.structured import GrammarMatcher
 from pyengine.text.detokenizer import Detokenizer, StopStringMatcher
 from pyengine.text.tokenizer import Tokenizer
 
@@ -12,7 +13,7 @@ class SequenceOutput:
     """The output side of one sequence. Owned by the engine's thread.
 
     It sees each generated token once, in order, and so knows nothing of preemptions: what was
-    emitted stays emitted.
+    emitted stays emitted. So the place in the grammar is kept here too.
     """
 
     def __init__(
@@ -21,12 +22,15 @@ class SequenceOutput:
         params: SamplingParams,
         tokenizer: Tokenizer,
         max_tokens: int,
+        grammar: GrammarMatcher | None = None,
     ) -> None:
         self.finish_reason: FinishReason | None = None if max_tokens else "length"
         self.num_prompt_logprobs = 0
         self._index = index
         self._params = params
         self._max_tokens = max_tokens
+        self._grammar = grammar
+        self._ignored_eos_token_ids = tokenizer.eos_token_ids if params.ignore_eos else frozenset()
         self._eos_token_ids = frozenset() if params.ignore_eos else tokenizer.eos_token_ids
         self._stop_token_ids = frozenset(params.stop_token_ids)
         self._detokenizer = Detokenizer(tokenizer, skip_special_tokens=params.skip_special_tokens)
@@ -50,8 +54,27 @@ class SequenceOutput:
         """How many tokens the sequence may still get, unless it ends before."""
         return self._max_tokens - self._num_tokens
 
+    @property
+    def has_grammar(self) -> bool:
+        return self._grammar is not None
+
+    def allowed_tokens(self) -> bytes:
+        """The tokens that the grammar allows next, as GrammarMatcher tells them. Those that would
+        end the sequence too early are left out while there are others."""
+        assert self._grammar is not None
+        avoided = self._ignored_eos_token_ids
+        if self._num_tokens < self._params.min_tokens:
+            avoided |= self.ending_token_ids
+        return self._grammar.allowed_tokens(avoided)
+
     def append(self, token_id: int, logprobs: TokenLogprobs | None) -> None:
-        """Takes a generated token; sets `finish_reason` if it is the last."""
+        """Takes a generated token; sets `finish_reason` if it is the last.
+
+        Raises:
+            RuntimeError: the grammar can't be followed any further.
+        """
+        if self._grammar is not None:
+            self._grammar.accept(token_id)
         self._num_tokens += 1
         self._token_ids.append(token_id)
         if logprobs is not None:
@@ -63,6 +86,8 @@ class SequenceOutput:
             self.finish_reason = "stop"
         if self.finish_reason is None or self._params.include_stop_str_in_output:
             self._add_text(self._detokenizer.push(token_id), may_stop)
+        if self.finish_reason is None and self._grammar is not None and self._grammar.is_finished:
+            self.finish_reason = "stop"
         if self.finish_reason is None and self._num_tokens >= self._max_tokens:
             self.finish_reason = "length"
         if self.finish_reason is not None and self._matcher.matched is None:

@@ -8,6 +8,7 @@ from pyengine.engine.drafter import Drafter
 from pyengine.engine.output import SequenceOutput
 from pyengine.engine.timings import SequenceClock
 from pyengine.sampling_params import SamplingParams
+from pyengine.structured import CompiledGrammar
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,7 @@ class Request:
         seed: what the noise of the first sequence is drawn from; see `seed_of`.
         prompt: the text that the ids came from, if there was one.
         priority: lower runs first; equal priorities run in order of arrival.
+        grammar: what the output must match; None: it is free.
         arrival_ns: on the clock of `time.monotonic_ns`.
     """
 
@@ -30,6 +32,7 @@ class Request:
     seed: int
     prompt: str | None = None
     priority: int = 0
+    grammar: CompiledGrammar | None = None
     arrival_ns: int = field(default_factory=time.monotonic_ns)
 
     def seed_of(self, index: int) -> int:

@@ -52,6 +52,8 @@ class SamplingInputs:
     penalties: PenaltyInputs | None  # None: no row has any
     # (row, token ids) that may not be drawn: those that end a sequence below min_tokens.
     banned: list[tuple[int, list[int]]]
+    # (row, bool [V]), true for the tokens that the row's grammar doesn't allow.
+    forbidden: list[tuple[int, Tensor]]
 
 
 @dataclass
@@ -65,12 +67,15 @@ class SampledTokens:
 def sample(logits: Tensor, inputs: SamplingInputs) -> SampledTokens:
     """Draws a token for each row of `logits` (float32 [R, V], overwritten).
 
-    Log-probabilities are those of the model: before penalties, biases, temperature and filters.
+    Log-probabilities are those of the model: before penalties, biases, grammars,
+    temperature and filters.
     """
     settings = inputs.settings
     wants_logprobs = any(n is not None for n in settings.num_logprobs)
     biases = settings.biases
-    changes_logits = inputs.penalties is not None or biases is not None or bool(inputs.banned)
+    changes_logits = bool(
+        inputs.penalties is not None or biases is not None or inputs.banned or inputs.forbidden
+    )
     original = logits.clone() if wants_logprobs and changes_logits else logits
     if inputs.penalties is not None:
         p = inputs.penalties
@@ -87,6 +92,8 @@ def sample(logits: Tensor, inputs: SamplingInputs) -> SampledTokens:
         logits[biases.rows, biases.token_ids] += biases.values
     for row, token_ids in inputs.banned:
         logits[row, token_ids] = -torch.inf
+    for row, is_forbidden in inputs.forbidden:
+        logits[row].masked_fill_(is_forbidden, -torch.inf)
     chosen = ops.sample(
         logits,
         settings.temperature,

@@ -77,7 +77,9 @@ async def respond(
     """Runs the prompts through the engine. A client that goes away aborts them: aiohttp cancels
     the handler (see serve.make_runner), which closes the generation."""
     call_id = f"{wording.id_prefix}{uuid.uuid4().hex}"
-    generation = Generation(request.app, call_id, prompts, params)
+    # Compiling a grammar takes time.
+    new_generation = partial(Generation, request.app, call_id, prompts, params)
+    generation = await run_text_work(request.app, params.grammar is not None, new_generation)
     envelope: Envelope = {
         "id": call_id,
         "object": wording.chunk_object if body.stream else wording.answer_object,
