@@ -9,6 +9,7 @@ from pyengine.engine import Engine, Request
 from pyengine.errors import InvalidRequestError
 from pyengine.outputs import CompletionOutput, RequestOutput, RequestUpdate
 from pyengine.sampling_params import SamplingParams
+from pyengine.text.conversation import Conversation
 from pyengine.text.tokenizer import Tokenizer
 
 Prompt = str | Sequence[int]
@@ -113,9 +114,7 @@ class LLM:
         template = self._engine.loaded.chat_template
         if template is None:
             raise InvalidRequestError("the model has no chat template", "messages")
-        text = template.render([dict(message) for message in messages])
-        # The template writes the special tokens itself.
-        token_ids = self.tokenizer.encode(text, add_special_tokens=False)
+        text, token_ids = Conversation(messages=messages).encode(self.tokenizer, template)
         return self._new_request(token_ids, params, text)
 
     def _new_request(

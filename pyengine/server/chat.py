@@ -10,7 +10,7 @@ from pyengine.server.body import read_body
 from pyengine.server.context import ENGINE
 from pyengine.server.generation import PromptOutput
 from pyengine.server.logprobs import chat_logprobs, prompt_logprobs
-from pyengine.server.prompts import encode_messages
+from pyengine.server.prompts import encode_conversation, truncate_prompts
 from pyengine.server.protocol import ChatBody
 from pyengine.server.respond import Wording, check_accepting, check_model, respond
 from pyengine.text.tokenizer import Tokenizer
@@ -82,6 +82,7 @@ async def create_chat_completion(request: web.Request) -> web.StreamResponse:
     body = await read_body(request, ChatBody)
     check_model(request.app, body.model)
     params = body.sampling_params()
-    prompt = await encode_messages(request.app, body.messages)
+    prompt = await encode_conversation(request.app, body.conversation(body.messages))
+    prompts = truncate_prompts(request.app, [prompt], body.truncate_prompt_tokens, params)
     wording = ChatWording(request.app[ENGINE].tokenizer, body)
-    return await respond(request, body, [prompt], params, wording)
+    return await respond(request, body, prompts, params, wording)

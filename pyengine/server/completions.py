@@ -9,7 +9,7 @@ from pyengine.server.body import read_body
 from pyengine.server.context import ENGINE
 from pyengine.server.generation import PromptOutput
 from pyengine.server.logprobs import CompletionLogprobs, joined, prompt_logprobs
-from pyengine.server.prompts import echo_prompts, encode_prompts
+from pyengine.server.prompts import echo_prompts, encode_prompts, truncate_prompts
 from pyengine.server.protocol import CompletionBody
 from pyengine.server.respond import Wording, check_accepting, check_model, respond
 from pyengine.text.tokenizer import Tokenizer
@@ -80,6 +80,7 @@ async def create_completion(request: web.Request) -> web.StreamResponse:
     check_model(request.app, body.model)
     params = body.sampling_params()
     prompts = await encode_prompts(request.app, body.prompt)
+    prompts = truncate_prompts(request.app, prompts, body.truncate_prompt_tokens, params)
     echoes = None
     if body.echo:
         echoes = await echo_prompts(

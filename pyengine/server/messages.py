@@ -1,10 +1,17 @@
-"""The messages of a conversation, as clients send them."""
+"""Conversations, as clients send them."""
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PlainValidator
+from pydantic import Field, PlainValidator, model_validator
 
 from pyengine.server.body import Body
+from pyengine.server.errors import ApiError
+from pyengine.text.conversation import Conversation
+
+# Variables of templates that have fields of their own.
+_RESERVED_VARIABLES = frozenset(
+    {"messages", "tools", "add_generation_prompt", "continue_final_message"}
+)
 
 
 def _parse_content(value: Any) -> str:
@@ -47,3 +54,39 @@ class Message(Body):
 
 # One complaint about a list is enough: a list may be long.
 Messages = Annotated[list[Message], Field(min_length=1, fail_fast=True)]
+
+
+class ConversationBody(Body):
+    """What goes with messages into a chat template."""
+
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool = False
+    chat_template_kwargs: dict[str, Any] | None = None
+
+    def conversation(self, messages: list[Message]) -> Conversation:
+        return Conversation(
+            messages=[message.for_template() for message in messages],
+            add_generation_prompt=(
+                not self.continue_final_message
+                if self.add_generation_prompt is None
+                else self.add_generation_prompt
+            ),
+            continue_final_message=self.continue_final_message,
+            template_kwargs=self.chat_template_kwargs or {},
+        )
+
+    @model_validator(mode="after")
+    def _check_template_fields(self) -> "ConversationBody":
+        if self.continue_final_message and self.add_generation_prompt:
+            raise ApiError(
+                400,
+                "continue_final_message excludes add_generation_prompt: give one of them",
+                param="continue_final_message",
+            )
+        if reserved := _RESERVED_VARIABLES.intersection(self.chat_template_kwargs or ()):
+            raise ApiError(
+                400,
+                f"chat_template_kwargs must not hold {min(reserved)}, which is a field",
+                param="chat_template_kwargs",
+            )
+        return self

@@ -9,9 +9,10 @@ from typing import TypeVar
 from aiohttp import web
 
 from pyengine.errors import InvalidRequestError
+from pyengine.sampling_params import SamplingParams
 from pyengine.server.context import ENGINE, TEXT_EXECUTOR
-from pyengine.server.messages import Message
-from pyengine.text.chat_template import ChatTemplate, ChatTemplateError
+from pyengine.text.chat_template import ChatTemplateError
+from pyengine.text.conversation import Conversation
 from pyengine.text.tokenizer import Tokenizer
 
 T = TypeVar("T")
@@ -93,23 +94,42 @@ async def echo_prompts(
     return await run_text_work(app, num_tokens > MAX_TOKENS_ON_LOOP, decode)
 
 
-async def encode_messages(
-    app: web.Application, messages: list[Message], *, add_generation_prompt: bool = True
-) -> Prompt:
-    """Messages through the model's chat template.
+def truncate_prompts(
+    app: web.Application, prompts: list[Prompt], num_tokens: int | None, params: SamplingParams
+) -> list[Prompt]:
+    """The prompts, the long ones without their beginning.
+
+    Args:
+        num_tokens: the most to keep; None means all, -1 as many as leave room for
+            `params.max_tokens`, or for one token if that is None.
+    """
+    if num_tokens is None:
+        return prompts
+    if num_tokens == -1:
+        # The last token of an answer takes no room.
+        num_tokens = max(1, app[ENGINE].max_model_len - max(params.max_tokens or 1, 1) + 1)
+    return [
+        prompt
+        if len(prompt.token_ids) <= num_tokens
+        else Prompt(prompt.token_ids[-num_tokens:], text=None)
+        for prompt in prompts
+    ]
+
+
+async def encode_conversation(app: web.Application, conversation: Conversation) -> Prompt:
+    """A conversation through the model's chat template.
 
     Raises:
-        InvalidRequestError: the model has no template, or the template refuses the messages.
+        InvalidRequestError: the model has no template, or the template refuses the conversation.
     """
     template = app[ENGINE].chat_template
     if template is None:
         raise InvalidRequestError("the model has no chat template: use /v1/completions", "messages")
-    cost = _cost([message.content for message in messages])
-    encode = partial(
-        _encode_messages, app[ENGINE].tokenizer, template, messages, add_generation_prompt
-    )
+    cost = _cost([message["content"] or "" for message in conversation.messages])
+    encode = partial(conversation.encode, app[ENGINE].tokenizer, template)
     try:
-        return await run_text_work(app, cost > MAX_CHARS_ON_LOOP, encode)
+        text, token_ids = await run_text_work(app, cost > MAX_CHARS_ON_LOOP, encode)
+        return Prompt(token_ids, text)
     except ChatTemplateError as error:
         raise InvalidRequestError(f"messages: {error}", "messages") from error
 
@@ -126,20 +146,6 @@ def _encode_prompts(tokenizer: Tokenizer, prompts: list[str] | list[list[int]]) 
         else Prompt(prompt, text=None)
         for prompt in prompts
     ]
-
-
-def _encode_messages(
-    tokenizer: Tokenizer,
-    template: ChatTemplate,
-    messages: list[Message],
-    add_generation_prompt: bool,
-) -> Prompt:
-    text = template.render(
-        [message.for_template() for message in messages],
-        add_generation_prompt=add_generation_prompt,
-    )
-    # The template has written the special tokens already.
-    return Prompt(tokenizer.encode(text, add_special_tokens=False), text)
 
 
 async def run_text_work(app: web.Application, is_long: bool, work: Callable[[], T]) -> T:

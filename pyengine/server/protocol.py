@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, mod
 from pyengine.sampling_params import MAX_LOGPROBS, SamplingParams
 from pyengine.server.body import Body
 from pyengine.server.errors import ApiError
-from pyengine.server.messages import Messages
+from pyengine.server.messages import ConversationBody, Messages
 
 # OpenAI's limits.
 MAX_METADATA_PAIRS = 16
@@ -55,6 +55,12 @@ def _check_not_stored(store: bool) -> bool:
     if store:
         raise ValueError("answers aren't kept here: leave it out, or send false")
     return store
+
+
+def _check_truncation(num_tokens: int) -> int:
+    if num_tokens != -1 and num_tokens < 1:
+        raise ValueError(f"must be at least 1, or -1, got {num_tokens}")
+    return num_tokens
 
 
 def _parse_logit_bias(value: Any) -> dict[int, float]:
@@ -127,6 +133,7 @@ class GenerationBody(Body):
     include_stop_str_in_output: bool | None = None
     ignore_eos: bool | None = None
     skip_special_tokens: bool | None = None
+    truncate_prompt_tokens: Annotated[int, AfterValidator(_check_truncation)] | None = None
     prompt_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
     return_token_ids: bool = False
     stream: bool = False
@@ -193,7 +200,7 @@ class CompletionBody(GenerationBody):
         return self
 
 
-class ChatBody(GenerationBody):
+class ChatBody(ConversationBody, GenerationBody):
     unsupported = UNSUPPORTED_CHAT_FIELDS
 
     messages: Messages
@@ -228,14 +235,13 @@ class ChatBody(GenerationBody):
         return self
 
 
-class TokenizeBody(Body):
+class TokenizeBody(ConversationBody):
     """Either a prompt or messages."""
 
     model: str | None = None
     prompt: str | None = None
     messages: Messages | None = None
     add_special_tokens: bool = True  # of a prompt; a chat template writes its own
-    add_generation_prompt: bool = True  # of messages
 
     @model_validator(mode="after")
     def _check_one_input(self) -> "TokenizeBody":

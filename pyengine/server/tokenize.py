@@ -4,7 +4,7 @@ from aiohttp import web
 
 from pyengine.server.body import read_body
 from pyengine.server.context import ENGINE
-from pyengine.server.prompts import decode_tokens, encode_messages, encode_text
+from pyengine.server.prompts import decode_tokens, encode_conversation, encode_text
 from pyengine.server.protocol import DetokenizeBody, TokenizeBody
 from pyengine.server.respond import check_model
 
@@ -13,9 +13,7 @@ async def tokenize(request: web.Request) -> web.Response:
     body = await read_body(request, TokenizeBody)
     check_model(request.app, body.model)
     if body.messages is not None:
-        prompt = await encode_messages(
-            request.app, body.messages, add_generation_prompt=body.add_generation_prompt
-        )
+        prompt = await encode_conversation(request.app, body.conversation(body.messages))
         token_ids = prompt.token_ids
     else:
         token_ids = await encode_text(

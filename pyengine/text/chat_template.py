@@ -6,6 +6,7 @@ The environment is the one that the templates are written for, that of transform
 
 import datetime
 import json
+import secrets
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -14,6 +15,9 @@ from jinja2 import nodes
 from jinja2.ext import Extension
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+# Longer than any model's context; a template may loop.
+MAX_RENDERED_CHARS = 2**26
 
 
 class ChatTemplateError(ValueError):
@@ -46,6 +50,7 @@ class ChatTemplate:
         messages: Sequence[dict[str, Any]],
         *,
         add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
         **kwargs: Any,
     ) -> str:
         """The conversation as text for the model.
@@ -53,18 +58,41 @@ class ChatTemplate:
         Args:
             messages: the conversation, each with a role and content.
             add_generation_prompt: end with what begins an answer.
+            continue_final_message: end with the last message's content, without what ends it, for
+                the model to go on with.
             kwargs: further variables of the template, such as `tools`.
 
         Raises:
-            ChatTemplateError: the template refuses the conversation, or fails on it.
+            ChatTemplateError: the template refuses the conversation, fails on it, or writes more
+                than MAX_RENDERED_CHARS.
         """
         variables = {"tools": None, "documents": None, **self._names, **kwargs}
+        variables["add_generation_prompt"] = add_generation_prompt
+        if not continue_final_message:
+            return self._render({"messages": messages, **variables})
+        # Marks where the content ends. Its space tells whether the template strips contents.
+        mark = f"{secrets.randbelow(10**24):024} "
+        last = messages[-1]
+        if not isinstance(last.get("content"), str):
+            raise ChatTemplateError("there is no content to continue in the last message")
+        marked = [*messages[:-1], {**last, "content": last["content"] + mark}]
+        before, found, after = self._render({"messages": marked, **variables}).rpartition(mark[:-1])
+        if not found:
+            raise ChatTemplateError("the chat template leaves the last message out")
+        return before if after.startswith(" ") else before.rstrip()
+
+    def _render(self, variables: dict[str, Any]) -> str:
+        pieces = []
+        num_chars = 0
         try:
-            return self._template.render(
-                messages=messages, add_generation_prompt=add_generation_prompt, **variables
-            )
+            for piece in self._template.generate(variables):
+                pieces.append(piece)
+                num_chars += len(piece)
+                if num_chars > MAX_RENDERED_CHARS:
+                    raise ChatTemplateError(f"it wrote more than {MAX_RENDERED_CHARS} characters")
         except Exception as error:  # foreign code: it may fail in any way
             raise ChatTemplateError(f"the chat template failed: {error}") from error
+        return "".join(pieces)
 
 
 class _GenerationTag(Extension):

@@ -2,13 +2,14 @@
 the vocabularies of the same kind in GGUF files."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from sentencepiece import SentencePieceProcessor
 
 from pyengine.errors import ModelLoadError
 from pyengine.text.folder_settings import AddedToken, FolderSettings
+from pyengine.text.quoting import any_of
 from pyengine.text.sentencepiece_model import SPACE
 from pyengine.text.tokenizer import Tokenizer, Vocabulary
 
@@ -43,21 +44,42 @@ class SentencePieceTokenizer(Tokenizer):
         if vocabulary.has_space_prefix and not space_after_special:
             self._later = SentencePieceProcessor(model_proto=model + _NO_SPACE_PREFIX)
         self._ids = {token.text: token_id for token_id, token in added.items()}
-        self._all_names = _any_of(self._ids)
-        self._plain_names = _any_of(t.text for t in added.values() if not t.special)
+        self._all_names = any_of(self._ids)
+        self._plain_names = any_of(t.text for t in added.values() if not t.special)
+        self._special_names = any_of(t.text for t in added.values() if t.special)
+
+    @property
+    def special_names(self) -> re.Pattern[str] | None:
+        return self._special_names
 
     def _encode(self, text: str, parse_special: bool) -> list[int]:
-        names = self._all_names if parse_special else self._plain_names
+        return self._encode_part(
+            text, self._all_names if parse_special else self._plain_names, is_first=True
+        )
+
+    def _encode_pieces(self, pieces: list[str]) -> list[int]:
+        token_ids: list[int] = []
+        for index, piece in enumerate(pieces):
+            if index % 2:
+                token_ids.append(self._ids[piece])
+            else:
+                token_ids += self._encode_part(piece, self._plain_names, is_first=index == 0)
+        return token_ids
+
+    def _encode_part(
+        self, text: str, names: re.Pattern[str] | None, *, is_first: bool
+    ) -> list[int]:
+        """A part of a text, of which only these names are read as tokens of their own."""
         token_ids: list[int] = []
         end = 0
         for match in names.finditer(text) if names else ():
-            token_ids += self._encode_between(text, end, match.start())
+            token_ids += self._encode_between(text, end, match.start(), is_first=is_first)
             token_ids.append(self._ids[match.group()])
             end = match.end()
-        return token_ids + self._encode_between(text, end, len(text))
+        return token_ids + self._encode_between(text, end, len(text), is_first=is_first)
 
-    def _encode_between(self, text: str, start: int, end: int) -> list[int]:
-        processor = self._first if start == 0 else self._later
+    def _encode_between(self, text: str, start: int, end: int, *, is_first: bool) -> list[int]:
+        processor = self._first if is_first and start == 0 else self._later
         ids: list[int] = processor.encode(text[start:end]) if start < end else []
         return ids
 
@@ -130,9 +152,3 @@ def _special_pieces(processor: SentencePieceProcessor) -> Iterator[tuple[int, st
 
 def _id_or_none(token_id: int) -> int | None:
     return token_id if token_id >= 0 else None  # -1: the model has none
-
-
-def _any_of(names: Iterable[str]) -> re.Pattern[str] | None:
-    """Matches any of these names, the longest that fits."""
-    longest_first = sorted(filter(None, names), key=len, reverse=True)
-    return re.compile("|".join(map(re.escape, longest_first))) if longest_first else None

@@ -1,6 +1,7 @@
 """What the engine and the server ask of a tokenizer."""
 
 import abc
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,6 +61,19 @@ class Tokenizer(abc.ABC):
         if add_special_tokens:
             return self._vocabulary.prefix_ids + token_ids + self._vocabulary.suffix_ids
         return token_ids
+
+    @property
+    def special_names(self) -> re.Pattern[str] | None:
+        """Matches the names that encode() reads as special tokens; None if it reads none."""
+        return None
+
+    def encode_pieces(self, pieces: Sequence[str]) -> list[int]:
+        """encode(), without tokens around the text, of the joined pieces, of which every second is
+        the name of a special token; no other name is read as one."""
+        return self._encode_pieces([_without_lone_surrogates(piece) for piece in pieces])
+
+    def _encode_pieces(self, pieces: list[str]) -> list[int]:
+        raise NotImplementedError("for tokenizers that have special_names")
 
     @abc.abstractmethod
     def _encode(self, text: str, parse_special: bool) -> list[int]:

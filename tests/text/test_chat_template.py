@@ -92,6 +92,38 @@ def test_renders_as_transformers_does(
     )
 
 
+@pytest.mark.parametrize("source", [CHATML, INSTRUCT], ids=["chatml", "instruct"])
+@pytest.mark.parametrize("content", ["Sure", " Sure, ", "", "user", "<|im_end|>"])
+def test_a_last_message_is_continued_as_transformers_does(source: str, content: str) -> None:
+    messages = [{"role": "user", "content": "Sure?"}, {"role": "assistant", "content": content}]
+    (expected,), _ = render_jinja_template(
+        [messages],
+        chat_template=source,
+        continue_final_message=True,
+        bos_token="<s>",
+        eos_token="</s>",
+    )
+    template = ChatTemplate(source, bos_token="<s>", eos_token="</s>")
+    rendered = template.render(messages, add_generation_prompt=False, continue_final_message=True)
+    assert rendered == expected
+
+
+def test_a_last_message_that_the_template_strips_is_continued_without_its_spaces() -> None:
+    template = ChatTemplate("{% for m in messages %}[{{ m.content | trim }}]{% endfor %}")
+    messages = [{"role": "user", "content": " a "}]
+    options = {"add_generation_prompt": False, "continue_final_message": True}
+    assert template.render(messages, **options) == "[a"
+
+
+def test_a_last_message_that_the_template_leaves_out_cant_be_continued() -> None:
+    with pytest.raises(ChatTemplateError, match="leaves the last message out"):
+        ChatTemplate("a").render(
+            [{"role": "user", "content": "b"}],
+            add_generation_prompt=False,
+            continue_final_message=True,
+        )
+
+
 def test_the_date_is_given_to_templates_that_ask() -> None:
     template = ChatTemplate("{{ strftime_now('%Y') }}")
     assert abs(int(template.render([])) - datetime.date.today().year) <= 1

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
 from tokenizers import Tokenizer as Backend
@@ -13,6 +13,7 @@ from tokenizers.trainers import BpeTrainer
 from transformers import PreTrainedTokenizerFast
 
 from pyengine.errors import ModelLoadError
+from pyengine.text.quoting import Quoter
 from pyengine.text.tokenizer import Tokenizer, load_tokenizer
 from tests.text.texts import CORPUS, TEXTS, train_byte_level_bpe
 
@@ -130,6 +131,17 @@ def test_names_of_special_tokens_can_be_read_as_text(tmp_path: Path) -> None:
     assert end not in as_text
     assert as_text[-1] == think  # not a special token
     assert tokenizer.decode(as_text) == "<|end|><think>"
+
+
+@settings(deadline=None)  # the first call builds a tokenizer
+@given(text=st.lists(st.text() | st.sampled_from(["<s>", "</s>", " a"])).map("".join))
+def test_a_text_cut_at_its_special_tokens_is_encoded_as_the_whole(
+    pair: tuple[Tokenizer, Any], text: str
+) -> None:
+    tokenizer, _ = pair
+    pieces = Quoter(tokenizer.special_names).split(text)
+    whole = tokenizer.encode(text, add_special_tokens=False)
+    assert tokenizer.encode_pieces(pieces) == whole
 
 
 def test_the_text_of_an_added_token_is_not_read_as_spelled_bytes(tmp_path: Path) -> None:

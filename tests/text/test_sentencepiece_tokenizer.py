@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from sentencepiece import SentencePieceProcessor
 
 from pyengine.errors import ModelLoadError
+from pyengine.text.quoting import Quoter
 from pyengine.text.tokenizer import Tokenizer, load_tokenizer
 from tests.text.gguf_files import write_gguf
 from tests.text.texts import TEXTS, train_sentencepiece
@@ -118,6 +119,15 @@ def test_special_tokens_in_the_text_are_read_if_asked_for(
     hello = library.encode("Hello")
     assert tokenizer.encode("<s>Hello</s>Hello") == [BOS, BOS, *hello, EOS, *hello]
     assert tokenizer.encode("</s>", parse_special=False) == [BOS, *library.encode("</s>")]
+
+
+@given(text=st.lists(st.text() | st.sampled_from(["<s>", "<think>", " a"])).map("".join))
+def test_a_text_cut_at_its_special_tokens_is_encoded_as_the_whole(
+    tokenizer: Tokenizer, text: str
+) -> None:
+    pieces = Quoter(tokenizer.special_names).split(text)
+    whole = tokenizer.encode(text, add_special_tokens=False)
+    assert tokenizer.encode_pieces(pieces) == whole
 
 
 def test_a_folder_may_ask_for_no_space_after_special_tokens(

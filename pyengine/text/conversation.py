@@ -1,0 +1,44 @@
+"""Conversations as prompts."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyengine.text.chat_template import ChatTemplate
+from pyengine.text.quoting import Quoter
+from pyengine.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conversation:
+    """What a chat template spells out.
+
+    Args:
+        messages: each with a role and content, as templates expect them.
+        add_generation_prompt: end with what begins an answer.
+        continue_final_message: end with the last message's content, without what ends it.
+        template_kwargs: further variables of the template.
+    """
+
+    messages: Sequence[Mapping[str, Any]]
+    add_generation_prompt: bool = True
+    continue_final_message: bool = False
+    template_kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+    def encode(self, tokenizer: Tokenizer, template: ChatTemplate) -> tuple[str, list[int]]:
+        """-> the text, and its token ids. Special tokens are those that the template writes: their
+        names in messages are text.
+
+        Raises:
+            ChatTemplateError: the template refuses the conversation, or fails on it.
+        """
+        quoter = Quoter(tokenizer.special_names)
+        text = template.render(
+            [quoter.quote(dict(message)) for message in self.messages],
+            add_generation_prompt=self.add_generation_prompt,
+            continue_final_message=self.continue_final_message,
+            **self.template_kwargs,
+        )
+        if quoter.has_quoted:
+            return quoter.unquote(text), tokenizer.encode_pieces(quoter.split(text))
+        return text, tokenizer.encode(text, add_special_tokens=False)
