@@ -18,6 +18,17 @@ Options = TypeVar("Options")
 _NOTHING: Mapping[str, object] = types.MappingProxyType({})
 
 
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """A value that isn't from the command line, and where it is from, as a user would name it."""
+
+    value: object
+    source: str
+
+
+_NO_SETTINGS: Mapping[str, Setting] = types.MappingProxyType({})
+
+
 class UsageError(Exception):
     """The command line can't be carried out as it is."""
 
@@ -50,7 +61,7 @@ def add_options(
             continue
         default = defaults.get(field.name, field.default)
         group.add_argument(
-            _flag(field.name),
+            flag_of(field),
             dest=field.name,
             default=argparse.SUPPRESS,
             help=_help(texts, field.name, default),
@@ -59,21 +70,35 @@ def add_options(
 
 
 def build(
-    cls: type[Options], args: argparse.Namespace, defaults: Mapping[str, object] = _NOTHING
+    cls: type[Options],
+    args: argparse.Namespace,
+    defaults: Mapping[str, object] = _NOTHING,
+    settings: Mapping[str, Setting] = _NO_SETTINGS,
 ) -> Options:
-    """Makes the dataclass from the flags that were given, and `defaults` for those that were not.
+    """Makes the dataclass from the flags that were given, `settings` for those that were not, and
+    `defaults` for the rest.
 
     Raises:
-        UsageError: the dataclass refuses a value; the message names the flag.
+        UsageError: the dataclass refuses a value; the message names the flag, or the source of the
+            setting.
     """
-    names = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
-    given = {name: getattr(args, name) for name in names if hasattr(args, name)}
+    fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    values = dict(defaults)
+    sources = {}
+    for name, field in fields.items():
+        if hasattr(args, name):
+            value = getattr(args, name)
+            values[name] = tuple(value) if isinstance(value, list) else value
+            sources[name] = flag_of(field)
+        elif name in settings:
+            values[name] = settings[name].value
+            sources[name] = settings[name].source
     try:
-        return cls(**{**defaults, **given})
+        return cls(**values)
     except ValueError as error:
         # The message begins with the field's name: show it as the user typed it.
         name, _, rest = str(error).partition(" ")
-        raise UsageError(f"{_flag(name) if name in given else name} {rest}") from error
+        raise UsageError(f"{sources.get(name, name)} {rest}") from error
 
 
 def argument_help(cls: type) -> dict[str, str]:
@@ -123,6 +148,11 @@ def _help(texts: Mapping[str, str], name: str, default: object) -> str:
     # A command may have a default of its own where the dataclass has none.
     text = text.partition("; unset ")[0]
     return f"{text} (default: {default})"
+
+
+def flag_of(field: dataclasses.Field[Any]) -> str:
+    """A field that is given one by one is named for one: `names` by `--name`."""
+    return _flag(field.metadata.get("flag", field.name))
 
 
 def _flag(name: str) -> str:

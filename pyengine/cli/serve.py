@@ -12,9 +12,11 @@ import argparse
 import gc
 import json
 import logging
+import os
 import shlex
 
 from pyengine.cli.options import add_options, build
+from pyengine.cli.settings import read_settings
 from pyengine.config import EngineConfig
 from pyengine.server.options import ServerOptions
 
@@ -26,20 +28,20 @@ QUESTION = "What is the capital of Japan?"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--served-model-name",
-        dest="served_model_names",
-        metavar="NAME",
-        action="append",
-        help="what clients call the model; may be repeated (default: MODEL as given)",
+        "--config",
+        metavar="FILE",
+        help="a YAML file with any of the options below, as name: value; flags go before "
+        "PYENGINE_NAME in the environment, and these before the file",
     )
-    add_options(parser, "server", ServerOptions, exclude=("served_model_names",))
+    add_options(parser, "server", ServerOptions, defaults={"served_model_names": "MODEL as given"})
     add_options(parser, "engine", EngineConfig, exclude=("model",))
 
 
 def run(args: argparse.Namespace) -> int:
-    args.served_model_names = tuple(args.served_model_names or [args.model])
-    config = build(EngineConfig, args)
-    options = build(ServerOptions, args)
+    classes = (ServerOptions, EngineConfig)
+    settings = read_settings(classes, args.config, os.environ, exclude=("model",))
+    config = build(EngineConfig, args, settings=settings)
+    options = build(ServerOptions, args, {"served_model_names": (args.model,)}, settings)
 
     # What is made until the server is ready is kept for good. Looking for garbage in these hundred
     # thousands of objects would only cost time: at the start, and again and again in mid-stream.
@@ -58,6 +60,9 @@ def _serve(config: EngineConfig, options: ServerOptions) -> int:
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("pyengine").setLevel(logging.INFO)
 
+    logger.info("%s", options)
+    logger.info("%s", config)
+
     def load_engine() -> AsyncEngine:
         engine = Engine.from_config(config, show_progress=True)
         logger.info("%s", engine.describe())
@@ -66,12 +71,14 @@ def _serve(config: EngineConfig, options: ServerOptions) -> int:
     def on_ready(url: str) -> None:
         gc.freeze()
         gc.enable()
-        print(_greeting(url, options.served_model_names[0]), flush=True)
+        print(_greeting(url, options), flush=True)
 
     return run_server(load_engine, options, on_ready)
 
 
-def _greeting(url: str, model: str) -> str:
+def _greeting(url: str, options: ServerOptions) -> str:
+    model = options.served_model_names[0]
+    to_socket = "" if options.uds is None else f"--unix-socket {shlex.quote(options.uds)} "
     body = json.dumps(
         {
             "model": model,
@@ -83,5 +90,5 @@ def _greeting(url: str, model: str) -> str:
     return f"""\
 {model} is served on {url}/v1 (metrics on {url}/metrics). Try:
 
-curl {url}/v1/chat/completions -H 'Content-Type: application/json' -d {shlex.quote(body)}
+curl {to_socket}{url}/v1/chat/completions -H 'Content-Type: application/json' -d {shlex.quote(body)}
 """

@@ -13,6 +13,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 import pyengine
 from pyengine.engine import AsyncEngine
+from pyengine.server.auth import auth_middleware
 from pyengine.server.chat import create_chat_completion
 from pyengine.server.completions import create_completion
 from pyengine.server.context import (
@@ -25,6 +26,7 @@ from pyengine.server.context import (
     REQUEST_ID,
     TEXT_EXECUTOR,
 )
+from pyengine.server.cors import add_cors_headers, options_middleware
 from pyengine.server.errors import ApiError, error_middleware
 from pyengine.server.ignored_fields import IgnoredFields
 from pyengine.server.metrics import Metrics
@@ -43,9 +45,7 @@ def create_app(engine: AsyncEngine, options: ServerOptions) -> web.Application:
     Run it through `serve.make_runner`, which has aiohttp cancel the handlers of clients that go
     away.
     """
-    app = web.Application(
-        client_max_size=options.max_body_bytes, middlewares=[observe_middleware, error_middleware]
-    )
+    app = web.Application(client_max_size=options.max_body_bytes, middlewares=MIDDLEWARES)
     app[ENGINE] = engine
     app[OPTIONS] = options
     app[METRICS] = Metrics(engine)
@@ -54,7 +54,7 @@ def create_app(engine: AsyncEngine, options: ServerOptions) -> web.Application:
     if options.ignore_unknown_fields:
         app[IGNORED_FIELDS] = IgnoredFields()
     app.cleanup_ctx.extend([_run_text_executor, _run_engine])
-    app.on_response_prepare.append(_add_request_id)
+    app.on_response_prepare.extend([_add_request_id, add_cors_headers])
     app.add_routes(
         [
             web.post("/v1/completions", create_completion),
@@ -85,6 +85,9 @@ async def observe_middleware(request: web.Request, handler: Handler) -> web.Stre
     finally:
         request.app[METRICS].observe_response(path, status)
     return response
+
+
+MIDDLEWARES = (observe_middleware, error_middleware, options_middleware, auth_middleware)
 
 
 async def list_models(request: web.Request) -> web.Response:

@@ -151,8 +151,6 @@ def _from_http_exception(error: web.HTTPException, request: web.Request) -> ApiE
 def _type_of(status: int) -> str:
     if status == 429:
         return "rate_limit_error"
-    if status == 401:
-        return "authentication_error"
     return "invalid_request_error" if status < 500 else "server_error"
 
 

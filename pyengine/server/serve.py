@@ -3,9 +3,12 @@
 import asyncio
 import errno
 import logging
+import os
 import signal
 import socket
+import ssl
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 import uvloop
@@ -32,6 +35,8 @@ def bind(options: ServerOptions) -> socket.socket:
     Raises:
         OSError: the address is in use, or not one of this machine; the message names it.
     """
+    if options.uds is not None:
+        return _bind_unix(options.uds)
     where = f"can't listen on host {options.host}, port {options.port}"
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
@@ -48,6 +53,52 @@ def bind(options: ServerOptions) -> socket.socket:
         other = "host" if error.errno == errno.EADDRNOTAVAIL else "port"
         raise OSError(f"{where}: {error.strerror}; choose another {other}") from error
     return sock
+
+
+def _bind_unix(path: str) -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        try:
+            sock.bind(path)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or not _is_abandoned(path):
+                raise
+            os.unlink(path)  # a server that was killed left it
+            sock.bind(path)
+    except OSError as error:
+        sock.close()
+        raise OSError(f"can't listen on uds {path}: {error.strerror or error}") from error
+    return sock
+
+
+def _is_abandoned(path: str) -> bool:
+    if not Path(path).is_socket():
+        return False
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            return True
+        except OSError:
+            return False
+    return False
+
+
+def tls_context(options: ServerOptions) -> ssl.SSLContext | None:
+    """What HTTPS needs, or None for HTTP.
+
+    Raises:
+        OSError: the certificate or the key can't be read, or don't fit; the message names them.
+    """
+    if options.ssl_certfile is None:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(options.ssl_certfile, options.ssl_keyfile)
+    except OSError as error:  # ssl.SSLError is one
+        files = " and ".join(filter(None, (options.ssl_certfile, options.ssl_keyfile)))
+        raise OSError(f"can't serve HTTPS with {files}: {error.strerror or error}") from error
+    return context
 
 
 def make_runner(app: web.Application) -> web.AppRunner:
@@ -70,9 +121,10 @@ def run(
     Returns:
         The exit status: 0, or 1 if the engine died.
     """
+    tls = tls_context(options)
     with bind(options) as sock:
         # Its loop takes less of the cores that the model is computed on.
-        status = uvloop.run(serve(load_engine(), options, sock, on_ready))
+        status = uvloop.run(serve(load_engine(), options, sock, tls, on_ready))
     # Python takes a while to exit: a signal sent twice must not turn success into "killed".
     for number in _STOP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
@@ -83,6 +135,7 @@ async def serve(
     engine: AsyncEngine,
     options: ServerOptions,
     sock: socket.socket,
+    tls: ssl.SSLContext | None,
     on_ready: Callable[[str], None],
 ) -> int:
     """The part of `run` that lives on the event loop. At the signal newcomers are refused with 503
@@ -95,9 +148,8 @@ async def serve(
         loop.add_signal_handler(number, stop.set)  # a second signal changes nothing
     try:
         await runner.setup()
-        await web.SockSite(runner, sock, backlog=BACKLOG).start()
-        host, port = sock.getsockname()[:2]
-        on_ready(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
+        await web.SockSite(runner, sock, backlog=BACKLOG, ssl_context=tls).start()
+        on_ready(_url(sock, tls))
         await _first_of(stop.wait(), engine.wait_died())
         app[DRAINING].set()
         stats = engine.stats()
@@ -111,8 +163,18 @@ async def serve(
         await runner.cleanup()
         for number in _STOP_SIGNALS:
             loop.remove_signal_handler(number)
+        if options.uds is not None:
+            os.unlink(options.uds)
     logger.info("the server has ended")
     return 0 if engine.error is None else 1
+
+
+def _url(sock: socket.socket, tls: ssl.SSLContext | None) -> str:
+    scheme = "http" if tls is None else "https"
+    if sock.family == socket.AF_UNIX:
+        return f"{scheme}://localhost"  # a client needs a name for its Host header
+    host, port = sock.getsockname()[:2]
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 async def _first_of(*waits: Coroutine[Any, Any, object]) -> None:

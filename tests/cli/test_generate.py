@@ -10,7 +10,7 @@ from tests.cli.fakes import FakeLLM
 def test_one_prompt_is_streamed(llms: list[FakeLLM], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["generate", "m", "The capital is", "--temperature", "0", "--stop", "."]) == 0
     assert capsys.readouterr().out == "Paris, of course\n"
-    params = SamplingParams(temperature=0, max_tokens=256, stop=["."])
+    params = SamplingParams(temperature=0, max_tokens=256, stop=(".",))
     assert llms[0].calls == [("stream", "The capital is", params)]
 
 

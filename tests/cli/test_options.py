@@ -58,7 +58,7 @@ def test_every_kind_of_field_has_its_flag(parser: argparse.ArgumentParser) -> No
     argv = "--color blue --max-things 3 --limit-bytes 2KiB --words a --words b --no-enable-magic"
     args = parser.parse_args(argv.split())
     assert build(Options, args) == Options(
-        color="blue", max_things=3, limit_bytes=2048, words=["a", "b"], enable_magic=False
+        color="blue", max_things=3, limit_bytes=2048, words=("a", "b"), enable_magic=False
     )
 
 

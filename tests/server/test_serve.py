@@ -6,15 +6,18 @@ import os
 import re
 import signal
 import socket
+import ssl
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
+import trustme
 
 from pyengine.server.options import ServerOptions
-from pyengine.server.serve import bind, run, serve
+from pyengine.server.serve import bind, run, serve, tls_context
 from tests.server.conftest import read_events
 from tests.server.fakes import MODEL_NAME, FakeAsyncEngine, answer
 
@@ -24,17 +27,23 @@ COMPLETIONS = "/v1/completions"
 class Serving:
     """serve() in a task of this loop, and a client of it."""
 
-    def __init__(self, engine: FakeAsyncEngine, shutdown_timeout: float = 10.0) -> None:
+    def __init__(self, engine: FakeAsyncEngine, **options: Any) -> None:
         self.engine = engine
         self._options = ServerOptions(
-            served_model_names=(MODEL_NAME,), port=0, shutdown_timeout=shutdown_timeout
+            **{"served_model_names": (MODEL_NAME,), "port": 0, "shutdown_timeout": 10.0, **options}
         )
 
     async def __aenter__(self) -> "Serving":
         self._socket = bind(self._options)
         ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.task = asyncio.create_task(
-            serve(self.engine, self._options, self._socket, ready.set_result)
+            serve(
+                self.engine,
+                self._options,
+                self._socket,
+                tls_context(self._options),
+                ready.set_result,
+            )
         )
         self.url = await ready
         self.http = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=20))
@@ -175,6 +184,58 @@ def test_a_signal_that_comes_after_the_last_stream_does_not_change_the_status() 
         sys.exit(status)
     """
     assert subprocess.run([sys.executable, "-c", script], timeout=60).returncode == 0
+
+
+async def test_it_serves_on_a_unix_socket_and_removes_it(tmp_path: Path) -> None:
+    path = str(tmp_path / "socket")
+    for _ in range(2):
+        async with Serving(FakeAsyncEngine(), uds=path) as serving:
+            async with (
+                aiohttp.ClientSession(connector=aiohttp.UnixConnector(path)) as http,
+                http.get(serving.url + "/health") as response,
+            ):
+                assert response.status == 200
+            await serving.signal()
+            assert await serving.task == 0
+        assert not os.path.exists(path)
+
+
+def test_an_abandoned_unix_socket_is_taken_over_and_one_in_use_is_not(tmp_path: Path) -> None:
+    options = ServerOptions(served_model_names=("m",), uds=str(tmp_path / "socket"))
+    bind(options).close()  # leaves its file
+    with bind(options) as sock:
+        sock.listen()
+        with pytest.raises(OSError, match=r"can't listen on uds .*: Address already in use"):
+            bind(options)
+    path = tmp_path / "file"
+    path.write_text("precious")
+    with pytest.raises(OSError, match="Address already in use"):
+        bind(ServerOptions(served_model_names=("m",), uds=str(path)))
+    assert path.read_text() == "precious"
+
+
+async def test_it_serves_https(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    pair = authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem
+    pair.write_to_path(str(tmp_path / "pair.pem"))
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    async with Serving(FakeAsyncEngine(), ssl_certfile=str(tmp_path / "pair.pem")) as serving:
+        assert serving.url.startswith("https://127.0.0.1:")
+        async with serving.http.get(serving.url + "/health", ssl=context) as response:
+            assert response.status == 200
+
+
+@pytest.mark.parametrize("text", [None, "no certificate"])
+def test_a_bad_certificate_is_told_before_the_model_is_loaded(
+    tmp_path: Path, text: str | None
+) -> None:
+    path = tmp_path / "cert.pem"
+    if text is not None:
+        path.write_text(text)
+    options = ServerOptions(served_model_names=("m",), port=0, ssl_certfile=str(path))
+    with pytest.raises(OSError, match=r"can't serve HTTPS with .*cert\.pem: "):
+        run(lambda: pytest.fail("it was loaded"), options, print)
 
 
 def test_a_port_in_use_is_told_before_the_model_is_loaded() -> None:
