@@ -9,9 +9,10 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
+from typing import Any
 
 from pyengine.config import EngineConfig
 from pyengine.engine.engine import Engine, EngineStats
@@ -105,6 +106,11 @@ class AsyncEngine:
     @property
     def chat_template(self) -> ChatTemplate | None:
         return self._engine.loaded.chat_template
+
+    @property
+    def sampling_defaults(self) -> Mapping[str, Any]:
+        """The fields of SamplingParams that the model's makers gave values for."""
+        return self._engine.loaded.sampling_defaults
 
     @property
     def fingerprint(self) -> str:

@@ -2,7 +2,8 @@
 
 import hashlib
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
@@ -10,6 +11,7 @@ from pyengine import __version__, ops
 from pyengine._loader import ops_digest
 from pyengine.config import EngineConfig, Quantization
 from pyengine.engine.memory import available_memory_bytes, total_memory_bytes
+from pyengine.engine.sampling_defaults import read_sampling_defaults
 from pyengine.errors import ModelLoadError
 from pyengine.models import ModelConfig, load_model
 from pyengine.models.registry import CausalLM
@@ -36,6 +38,7 @@ class LoadedModel:
     fingerprint: str  # another one if the numbers that it computes can be others
     tokenizer: Tokenizer
     chat_template: ChatTemplate | None
+    sampling_defaults: dict[str, Any] = field(default_factory=dict)  # see sampling_defaults.py
 
 
 def load(config: EngineConfig, *, show_progress: bool = False) -> LoadedModel:
@@ -89,6 +92,7 @@ def load(config: EngineConfig, *, show_progress: bool = False) -> LoadedModel:
         fingerprint=fingerprint(digest.result(), dtype, kv_cache_dtype, quantization),
         tokenizer=tokenizer,
         chat_template=template,
+        sampling_defaults=read_sampling_defaults(path),
     )
 
 

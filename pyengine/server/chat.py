@@ -12,7 +12,13 @@ from pyengine.server.generation import PromptOutput
 from pyengine.server.logprobs import chat_logprobs, prompt_logprobs
 from pyengine.server.prompts import encode_conversation, truncate_prompts
 from pyengine.server.protocol import ChatBody
-from pyengine.server.respond import Wording, check_accepting, check_model, respond
+from pyengine.server.respond import (
+    Wording,
+    check_accepting,
+    check_model,
+    respond,
+    sampling_defaults,
+)
 from pyengine.text.tokenizer import Tokenizer
 
 
@@ -81,7 +87,7 @@ async def create_chat_completion(request: web.Request) -> web.StreamResponse:
     check_accepting(request.app)
     body = await read_body(request, ChatBody)
     check_model(request.app, body.model)
-    params = body.sampling_params()
+    params = body.sampling_params(sampling_defaults(request.app))
     prompt = await encode_conversation(request.app, body.conversation(body.messages))
     prompts = truncate_prompts(request.app, [prompt], body.truncate_prompt_tokens, params)
     wording = ChatWording(request.app[ENGINE].tokenizer, body)

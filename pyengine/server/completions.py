@@ -11,7 +11,13 @@ from pyengine.server.generation import PromptOutput
 from pyengine.server.logprobs import CompletionLogprobs, joined, prompt_logprobs
 from pyengine.server.prompts import echo_prompts, encode_prompts, truncate_prompts
 from pyengine.server.protocol import CompletionBody
-from pyengine.server.respond import Wording, check_accepting, check_model, respond
+from pyengine.server.respond import (
+    Wording,
+    check_accepting,
+    check_model,
+    respond,
+    sampling_defaults,
+)
 from pyengine.text.tokenizer import Tokenizer
 
 
@@ -78,7 +84,7 @@ async def create_completion(request: web.Request) -> web.StreamResponse:
     check_accepting(request.app)
     body = await read_body(request, CompletionBody)
     check_model(request.app, body.model)
-    params = body.sampling_params()
+    params = body.sampling_params(sampling_defaults(request.app))
     prompts = await encode_prompts(request.app, body.prompt)
     prompts = truncate_prompts(request.app, prompts, body.truncate_prompt_tokens, params)
     echoes = None

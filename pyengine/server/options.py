@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +28,8 @@ class ServerOptions:
             408.
         ignore_unknown_fields: take requests with fields that are unknown here, leaving these out;
             each is logged once.
+        generation_config: where requests have the defaults of sampling from: "auto" for the
+            model's generation_config.json, where it has one, then OpenAI's; "none" for OpenAI's.
     """
 
     served_model_names: tuple[str, ...] = field(metadata={"flag": "served_model_name"})
@@ -44,6 +47,7 @@ class ServerOptions:
     max_body_bytes: int = 32 * 2**20
     body_timeout: float = 60.0
     ignore_unknown_fields: bool = False
+    generation_config: Literal["auto", "none"] = "auto"
 
     def __post_init__(self) -> None:
         if not self.served_model_names:

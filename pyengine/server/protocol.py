@@ -1,6 +1,7 @@
 """The bodies of the endpoints' requests."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Annotated, Any, Literal
 
@@ -145,11 +146,12 @@ class GenerationBody(Body):
         """Whether the answer is about the prompt too, so that there need be no token after it."""
         return self.prompt_logprobs is not None
 
-    def sampling_params(self) -> SamplingParams:
-        return SamplingParams(**self._given_sampling_fields())
+    def sampling_params(self, defaults: Mapping[str, Any]) -> SamplingParams:
+        return SamplingParams(**self._sampling_fields(defaults))
 
-    def _given_sampling_fields(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.model_fields_set & _SAMPLING_FIELDS}
+    def _sampling_fields(self, defaults: Mapping[str, Any]) -> dict[str, Any]:
+        given = {name: getattr(self, name) for name in self.model_fields_set & _SAMPLING_FIELDS}
+        return {**defaults, **given}
 
     @model_validator(mode="after")
     def _check_stream_options(self) -> "GenerationBody":
@@ -181,8 +183,8 @@ class CompletionBody(GenerationBody):
     def reports_prompt(self) -> bool:
         return self.echo or super().reports_prompt
 
-    def sampling_params(self) -> SamplingParams:
-        given = self._given_sampling_fields()
+    def sampling_params(self, defaults: Mapping[str, Any]) -> SamplingParams:
+        given = self._sampling_fields(defaults)
         if self.echo and self.logprobs is not None:
             # Either report takes its part of the larger.
             given["prompt_logprobs"] = max(self.logprobs, self.prompt_logprobs or 0)
@@ -215,8 +217,8 @@ class ChatBody(ConversationBody, GenerationBody):
     service_tier: Literal["auto", "default"] | None = None
     store: Annotated[bool, AfterValidator(_check_not_stored)] = False
 
-    def sampling_params(self) -> SamplingParams:
-        given = self._given_sampling_fields()
+    def sampling_params(self, defaults: Mapping[str, Any]) -> SamplingParams:
+        given = self._sampling_fields(defaults)
         limit = self.max_completion_tokens
         given["max_tokens"] = self.max_tokens if limit is None else limit  # None: all that fit
         given["logprobs"] = (self.top_logprobs or 0) if self.logprobs else None

@@ -4,8 +4,10 @@ import json
 import time
 import uuid
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from contextlib import aclosing
 from functools import partial
+from typing import Any
 
 from aiohttp import web
 
@@ -65,6 +67,11 @@ def check_accepting(app: web.Application) -> None:
     """Raises ApiError (503) once the server is shutting down."""
     if app[DRAINING].is_set():
         raise ApiError(503, "the server is shutting down", code="shutting_down")
+
+
+def sampling_defaults(app: web.Application) -> Mapping[str, Any]:
+    """What requests have by default, where OpenAI's defaults don't hold."""
+    return app[ENGINE].sampling_defaults if app[OPTIONS].generation_config == "auto" else {}
 
 
 async def respond(

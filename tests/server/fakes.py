@@ -111,6 +111,7 @@ class FakeAsyncEngine:
         )
         self.max_model_len = max_model_len
         self.fingerprint = "fp_fake"
+        self.sampling_defaults: dict[str, float] = {}
         self.tokenizer = ByteTokenizer()
         self.chat_template = (
             ChatTemplate(CHAT_TEMPLATE, bos_token="<s>", eos_token="</s>") if has_template else None
