@@ -25,5 +25,9 @@ class EngineStoppedError(RuntimeError):
     """The engine is shutting down, or has died of a fault: no request can be served."""
 
 
+class RequestTimeoutError(RuntimeError):
+    """The request had not finished when its timeout ended."""
+
+
 class StepFailedError(RuntimeError):
     """The step that this request was part of failed; the engine goes on with the others."""

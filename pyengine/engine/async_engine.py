@@ -149,10 +149,16 @@ class AsyncEngine:
         *,
         prompt: str | None = None,
         priority: int = 0,
+        timeout_s: float | None = None,
     ) -> Request:
         """See Engine.new_request."""
         return self._engine.new_request(
-            request_id, prompt_token_ids, params, prompt=prompt, priority=priority
+            request_id,
+            prompt_token_ids,
+            params,
+            prompt=prompt,
+            priority=priority,
+            timeout_s=timeout_s,
         )
 
     async def generate(self, request: Request) -> AsyncGenerator[RequestUpdate, None]:

@@ -10,6 +10,7 @@ import torch
 
 from pyengine import ops
 from pyengine.config import EngineConfig
+from pyengine.engine.deadlines import Deadlines
 from pyengine.engine.drafter import Drafter
 from pyengine.engine.faults import FaultInjection
 from pyengine.engine.kv_cache import KVCacheManager
@@ -21,7 +22,7 @@ from pyengine.engine.pacing import PrefillPacer
 from pyengine.engine.page_toucher import PageToucher
 from pyengine.engine.scheduler import ScheduledBatch, ScheduledSequence, Scheduler
 from pyengine.engine.sequence import Request, Sequence
-from pyengine.errors import InvalidRequestError, StepFailedError
+from pyengine.errors import InvalidRequestError, RequestTimeoutError, StepFailedError
 from pyengine.models.layers import new_kv_cache
 from pyengine.outputs import RequestUpdate, SequenceDelta
 from pyengine.sampling_params import SamplingParams
@@ -57,6 +58,7 @@ class EngineStats:
     num_accepted_draft_tokens: int  # ... and right
     num_preemptions: int
     num_aborted_requests: int
+    num_timed_out_requests: int
     num_steps: int
 
 
@@ -116,6 +118,7 @@ class Engine:
         self._grammars = GrammarCompiler(loaded.tokenizer, shape.vocab_size)
         self._seeds = random.Random(config.seed)
         self._open: dict[str, list[Sequence]] = {}  # the unfinished sequences of each request
+        self._deadlines = Deadlines()
         self._num_sequences = 0
         self._num_accepted_requests = 0
         self._num_prompt_tokens = 0
@@ -123,6 +126,7 @@ class Engine:
         self._num_draft_tokens = 0
         self._num_accepted_draft_tokens = 0
         self._num_aborted_requests = 0
+        self._num_timed_out_requests = 0
 
     @classmethod
     def from_config(cls, config: EngineConfig, *, show_progress: bool = False) -> "Engine":
@@ -161,6 +165,7 @@ class Engine:
         *,
         prompt: str | None = None,
         priority: int = 0,
+        timeout_s: float | None = None,
     ) -> Request:
         """A request that this engine can serve, with a seed drawn if `params` has none. May be
         called from any thread; with a grammar it may take a second or two, see GrammarCompiler.
@@ -171,7 +176,9 @@ class Engine:
         self._check(prompt_token_ids, params)
         seed = self._seeds.getrandbits(_SEED_BITS) if params.seed is None else params.seed
         grammar = None if params.grammar is None else self._grammars.compile(params.grammar)
-        return Request(request_id, prompt_token_ids, params, seed, prompt, priority, grammar)
+        return Request(
+            request_id, prompt_token_ids, params, seed, prompt, priority, timeout_s, grammar
+        )
 
     def add_request(self, request: Request) -> None:
         """Queues the request's sequences.
@@ -187,6 +194,8 @@ class Engine:
         self._open[request.request_id] = sequences
         for sequence in sequences:
             self._scheduler.add(sequence)
+        if request.deadline_ns is not None:
+            self._deadlines.add(request.request_id, request.deadline_ns)
         self._num_accepted_requests += 1
         self._num_prompt_tokens += len(request.prompt_token_ids)
 
@@ -203,6 +212,7 @@ class Engine:
         sequences = self._open.pop(request_id, None)
         if sequences is None:
             return
+        self._deadlines.discard(request_id)
         self._num_aborted_requests += 1
         for sequence in sequences:
             self._scheduler.finish(sequence, time.monotonic_ns())
@@ -213,19 +223,22 @@ class Engine:
         If there is one, `before_forward` is called right before the longest call of the step, in
         which other threads may run Python.
 
-        A failure while computing ends the requests of the batch with a StepFailedError, and those
-        alone. What else goes wrong is a fault of the engine, and is raised.
+        Requests whose deadline has passed end first, wherever they are, with a
+        RequestTimeoutError. A failure while computing ends the requests of the batch with a
+        StepFailedError, and those alone. What else goes wrong is a fault of the engine, and is
+        raised.
         """
         start_ns = time.monotonic_ns()
+        timed_out = self._time_out(start_ns)
         batch = self._scheduler.schedule(start_ns)
         if not batch.rows:
-            return []
+            return timed_out
         try:
             outputs = self._runner.execute(batch, before_forward)
         except Exception as error:
             logger.exception("step %d failed", batch.step)
-            return self._fail(batch.rows, batch, error)
-        updates = self._finish(batch, outputs)
+            return timed_out + self._fail(batch.rows, batch, error)
+        updates = timed_out + self._finish(batch, outputs)
         step_ms = (time.monotonic_ns() - start_ns) / 1e6
         self._pacer.observe(batch.num_decodes, batch.num_prompt_tokens, step_ms)
         return updates
@@ -248,6 +261,7 @@ class Engine:
             num_accepted_draft_tokens=self._num_accepted_draft_tokens,
             num_preemptions=scheduler.num_preemptions,
             num_aborted_requests=self._num_aborted_requests,
+            num_timed_out_requests=self._num_timed_out_requests,
             num_steps=scheduler.num_steps,
         )
 
@@ -384,6 +398,7 @@ class Engine:
         members.remove(sequence)
         if not members:
             del self._open[sequence.request_id]
+            self._deadlines.discard(sequence.request_id)
         timings = sequence.clock.summary(sequence.num_output_tokens)
         return sequence.output.take_delta(timings, error)
 
@@ -391,16 +406,24 @@ class Engine:
         self, rows: list[ScheduledSequence], batch: ScheduledBatch, error: Exception
     ) -> list[RequestUpdate]:
         """Ends every request that has one of these rows."""
-        now_ns = time.monotonic_ns()
+        failure = StepFailedError(f"step {batch.step} failed: {error!r}")
+        request_ids = {row.sequence.request_id: None for row in rows}
+        return [self._end(r, failure) for r in request_ids if r in self._open]
+
+    def _time_out(self, now_ns: int) -> list[RequestUpdate]:
+        """Ends every request whose deadline has passed."""
         updates = []
-        for request_id in {row.sequence.request_id: None for row in rows}:
-            deltas = []
-            for sequence in list(self._open.get(request_id, ())):
-                failure = StepFailedError(f"step {batch.step} failed: {error!r}")
-                sequence.output.finish_reason = "error"
-                deltas.append(self._retire(sequence, now_ns, failure))
-            if deltas:
-                updates.append(
-                    RequestUpdate(request_id, deltas, 0, prompt_logprobs=None, finished=True)
-                )
+        for request_id in self._deadlines.passed(now_ns):
+            error = RequestTimeoutError("the request had not finished when its timeout ended")
+            updates.append(self._end(request_id, error))
+            self._num_timed_out_requests += 1
         return updates
+
+    def _end(self, request_id: str, error: Exception) -> RequestUpdate:
+        """Ends an open request with an error."""
+        now_ns = time.monotonic_ns()
+        deltas = []
+        for sequence in list(self._open[request_id]):
+            sequence.output.finish_reason = "error"
+            deltas.append(self._retire(sequence, now_ns, error))
+        return RequestUpdate(request_id, deltas, 0, prompt_logprobs=None, finished=True)

@@ -22,6 +22,8 @@ class Request:
         seed: what the noise of the first sequence is drawn from; see `seed_of`.
         prompt: the text that the ids came from, if there was one.
         priority: lower runs first; equal priorities run in order of arrival.
+        timeout_s: the request ends with a RequestTimeoutError if it hasn't finished so many seconds
+            after its arrival; None means never.
         grammar: what the output must match; None: it is free.
         arrival_ns: on the clock of `time.monotonic_ns`.
     """
@@ -32,8 +34,14 @@ class Request:
     seed: int
     prompt: str | None = None
     priority: int = 0
+    timeout_s: float | None = None
     grammar: CompiledGrammar | None = None
     arrival_ns: int = field(default_factory=time.monotonic_ns)
+
+    @property
+    def deadline_ns(self) -> int | None:
+        """On the clock of `time.monotonic_ns`."""
+        return None if self.timeout_s is None else self.arrival_ns + int(self.timeout_s * 1e9)
 
     def seed_of(self, index: int) -> int:
         """What the noise of the index-th sequence is drawn from; replays it as a request's seed.

@@ -13,6 +13,7 @@ from pyengine.errors import (
     EngineStoppedError,
     InvalidRequestError,
     QueueFullError,
+    RequestTimeoutError,
     StepFailedError,
 )
 from pyengine.server.context import REQUEST_ID
@@ -75,6 +76,8 @@ def to_api_error(error: Exception, request: web.Request) -> ApiError:
             return ApiError(429, str(error), code="queue_full", headers=headers)
         case EngineStoppedError():
             return ApiError(503, str(error), code="engine_stopped")
+        case RequestTimeoutError():
+            return ApiError(504, str(error), param="timeout", code="timeout")
         case StepFailedError():
             return ApiError(500, f"{error} (request {request_id})", code="step_failed")
         case web.RequestPayloadError():

@@ -11,6 +11,7 @@ from pyengine.sampling_params import SamplingParams
 from pyengine.server.answers import ChoiceInfo, PyengineInfo, Usage
 from pyengine.server.context import ENGINE, METRICS
 from pyengine.server.prompts import Prompt
+from pyengine.server.protocol import GenerationBody
 
 
 @dataclass
@@ -31,7 +32,12 @@ class Generation:
     """
 
     def __init__(
-        self, app: web.Application, call_id: str, prompts: list[Prompt], params: SamplingParams
+        self,
+        app: web.Application,
+        call_id: str,
+        prompts: list[Prompt],
+        params: SamplingParams,
+        body: GenerationBody,
     ) -> None:
         self.num_choices = len(prompts) * params.n
         self._engine = app[ENGINE]
@@ -41,7 +47,12 @@ class Generation:
         # answers; with one, each gets what it would get alone.
         self._requests = [
             self._engine.new_request(
-                f"{call_id}-{index}", prompt.token_ids, params, prompt=prompt.text
+                f"{call_id}-{index}",
+                prompt.token_ids,
+                params,
+                prompt=prompt.text,
+                priority=body.priority,
+                timeout_s=body.timeout,
             )
             for index, prompt in enumerate(prompts)
         ]

@@ -16,6 +16,7 @@ has finished, from its timings. So a preemption or a chunk of a prefill leaves n
     num_preemptions_total                            counter
     engine_steps_total                               counter
     requests_aborted_total                           counter
+    requests_timed_out_total                         counter  ended by their timeouts
     request_success_total{finished_reason}           counter  choices that have finished
     time_to_first_token_seconds                      histogram  from arrival
     request_queue_time_seconds                       histogram  from arrival to the first step
@@ -95,6 +96,11 @@ class EngineCollector(Collector):
             ("num_preemptions", "Preemptions of a sequence.", stats.num_preemptions),
             ("engine_steps", "Steps of the engine.", stats.num_steps),
             ("requests_aborted", "Requests aborted before their end.", stats.num_aborted_requests),
+            (
+                "requests_timed_out",
+                "Requests ended by their timeouts.",
+                stats.num_timed_out_requests,
+            ),
         ):
             yield CounterMetricFamily(PREFIX + name, help_text, value)
 

@@ -17,6 +17,8 @@ MAX_METADATA_PAIRS = 16
 MAX_METADATA_KEY_CHARS = 64
 MAX_METADATA_VALUE_CHARS = 512
 
+MAX_TIMEOUT_S = 1e9
+
 _TOKEN_ID_PATTERN = re.compile(r"0|[1-9][0-9]{0,9}")
 _SAMPLING_FIELDS = frozenset(field.name for field in fields(SamplingParams))
 
@@ -139,6 +141,8 @@ class GenerationBody(Body):
     return_token_ids: bool = False
     stream: bool = False
     stream_options: StreamOptions | None = None
+    priority: Annotated[int, Field(ge=-(2**31), le=2**31 - 1)] = 0
+    timeout: Annotated[float, Field(gt=0, le=MAX_TIMEOUT_S)] | None = None  # seconds
     user: str | None = None  # taken for compatibility; nothing depends on it
 
     @property

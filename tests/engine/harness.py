@@ -8,6 +8,7 @@ from pyengine.engine import Engine, FaultInjection
 from pyengine.engine.loading import LoadedModel
 from pyengine.engine.scheduler import ScheduledBatch
 from pyengine.engine.sequence import Sequence
+from pyengine.errors import RequestTimeoutError
 from pyengine.outputs import CompletionOutput, RequestOutput
 from pyengine.sampling_params import SamplingParams
 from tests.tiny import tiny_model
@@ -47,12 +48,22 @@ class Harness:
         self.batches: list[ScheduledBatch] = []
         self.outputs: dict[str, RequestOutput] = {}
         self.sequences: dict[str, list[Sequence]] = {}
+        self.timed_out: list[str] = []  # request ids
         self._record_plans()
 
-    def add(self, prompt: list[int], params: SamplingParams = GREEDY, *, priority: int = 0) -> str:
+    def add(
+        self,
+        prompt: list[int],
+        params: SamplingParams = GREEDY,
+        *,
+        priority: int = 0,
+        timeout_s: float | None = None,
+    ) -> str:
         """Queues a request; returns its id: "r0", "r1", ..."""
         request_id = f"r{len(self.outputs)}"
-        request = self.engine.new_request(request_id, prompt, params, priority=priority)
+        request = self.engine.new_request(
+            request_id, prompt, params, priority=priority, timeout_s=timeout_s
+        )
         self.engine.add_request(request)
         self.outputs[request_id] = RequestOutput(
             request_id, None, prompt, [CompletionOutput(k) for k in range(params.n)], request.seed
@@ -63,7 +74,11 @@ class Harness:
     def step(self) -> None:
         """One step, after which all must agree."""
         for update in self.engine.step():
-            self.outputs[update.request_id].extend(update)
+            output = self.outputs[update.request_id]
+            try:
+                output.extend(update)
+            except RequestTimeoutError:
+                self.timed_out.append(update.request_id)
         self.engine.check_invariants()
 
     def run(self, max_steps: int = 2000) -> dict[str, RequestOutput]:

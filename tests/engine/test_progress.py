@@ -142,6 +142,35 @@ def test_a_low_priority_row_gives_way_and_a_high_priority_newcomer_runs_first():
         assert_same(harness.outputs[f"r{k}"], solo(prompt_of(10, seed=k + 1)))
 
 
+def test_those_that_matter_more_are_admitted_first_and_the_others_in_order_of_arrival():
+    harness = Harness(max_num_seqs=1)
+    priorities = [0, 2, 1, 1, -3, 2]
+    for k, priority in enumerate(priorities):
+        harness.add(prompt_of(4, seed=k), greedy(3), priority=priority)
+    harness.run()
+    first_steps = {}
+    for batch in harness.batches:
+        for row in batch.rows:
+            first_steps.setdefault(row.sequence.sequence_id, batch.step)
+    assert sorted(first_steps, key=first_steps.__getitem__) == [4, 0, 2, 3, 1, 5]
+
+
+def test_a_victim_that_matters_less_waits_for_a_newcomer_that_matters_more():
+    harness = Harness()
+    harness.add(prompt_of(10, seed=1), priority=0)
+    harness.add(prompt_of(10, seed=2), priority=1)
+    [victim] = harness.sequences["r1"]
+    while victim.status is not SequenceStatus.PREEMPTED:
+        harness.step()
+    harness.add(prompt_of(10, seed=3), priority=0)
+    harness.add(prompt_of(10, seed=4), priority=1)
+    waiting = harness.engine._scheduler.waiting
+    assert [sequence.request_id for sequence in waiting] == ["r2", "r1", "r3"]
+    harness.run()
+    for k in range(4):
+        assert_same(harness.outputs[f"r{k}"], solo(prompt_of(10, seed=k + 1)))
+
+
 @pytest.mark.parametrize("failing", range(12))
 def test_any_allocation_may_fail(failing):
     harness = Harness(FaultInjection(fail_allocations=frozenset({failing})))
@@ -193,13 +222,19 @@ def test_a_budget_is_shared_first_come_first_served(needs, budget):
 
 
 def step_in_which_the_oldest_moves(harness: Harness) -> None:
-    """A step that computes something of the oldest running sequence, or of one that waits if none
-    runs: neither it nor the queue is ever stuck."""
+    """A step that computes something of the first of the running sequences (the oldest of those
+    that matter most), or of one that waits if none runs: neither it nor the queue is ever stuck.
+    Those that are preempted are the last of the running ones."""
     running = harness.engine._scheduler.running
     oldest = running[0] if running else None
     computed = oldest and oldest.num_computed_tokens
     was_waiting = bool(harness.engine._scheduler.waiting)
+    orders = {s.sequence_id: s.order for s in running}
     harness.step()
+    victims = [orders[k] for k in harness.batches[-1].preempted_sequence_ids]
+    assert victims == sorted(orders.values(), reverse=True)[: len(victims)]
+    for queue in (harness.engine._scheduler.running, harness.engine._scheduler.waiting):
+        assert [s.order for s in queue] == sorted(s.order for s in queue)
     if oldest is not None:
         assert oldest.status is SequenceStatus.FINISHED or oldest.num_computed_tokens > computed
     elif was_waiting:
@@ -209,7 +244,8 @@ def step_in_which_the_oldest_moves(harness: Harness) -> None:
 @settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_random_traffic_always_ends_right(data):
-    """Arrivals, aborts, budgets and pools at random: no leak, no wedge, all answers right."""
+    """Arrivals, priorities, aborts, budgets and pools at random: no leak, no wedge, all answers
+    right."""
     harness = Harness(
         num_kv_blocks=data.draw(st.integers(4, 16), "num_kv_blocks"),
         block_size=data.draw(st.sampled_from([1, 2, 4, 8]), "block_size"),
@@ -223,7 +259,8 @@ def test_random_traffic_always_ends_right(data):
         length = data.draw(st.integers(1, min(12, room)), "prompt length")
         max_tokens = data.draw(st.integers(1, min(12, room - length + 1)), "max_tokens")
         prompt = prompt_of(length, data.draw(st.integers(0, 1), "prompt seed"))
-        request_id = harness.add(prompt, greedy(max_tokens))
+        priority = data.draw(st.sampled_from([0, 0, -1, 1]), "priority")
+        request_id = harness.add(prompt, greedy(max_tokens), priority=priority)
         kept[request_id] = (prompt, max_tokens)
         for _ in range(data.draw(st.integers(0, 4), "steps")):
             step_in_which_the_oldest_moves(harness)

@@ -149,6 +149,7 @@ class FakeAsyncEngine:
         *,
         prompt: str | None = None,
         priority: int = 0,
+        timeout_s: float | None = None,
     ) -> Request:
         for name, ids in (
             ("prompt", prompt_token_ids),
@@ -162,7 +163,7 @@ class FakeAsyncEngine:
         if len(prompt_token_ids) + (params.max_tokens or 1) - 1 > self.max_model_len:
             raise InvalidRequestError("the request is too long", "max_tokens")
         seed = next(self._seeds) if params.seed is None else params.seed
-        return Request(request_id, prompt_token_ids, params, seed, prompt, priority)
+        return Request(request_id, prompt_token_ids, params, seed, prompt, priority, timeout_s)
 
     async def generate_all(
         self, requests: Sequence[Request]
@@ -223,6 +224,7 @@ class FakeAsyncEngine:
             num_accepted_draft_tokens=20,
             num_preemptions=2,
             num_aborted_requests=len(self.aborted),
+            num_timed_out_requests=3,
             num_steps=self._num_steps,
         )
 

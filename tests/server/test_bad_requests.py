@@ -125,6 +125,11 @@ async def test_a_compressed_body_that_is_broken_is_refused(server: Server) -> No
         ({"prompt_logprobs": -1}, "prompt_logprobs", "greater than or equal to 0"),
         ({"prompt_logprobs": True}, "prompt_logprobs", "integer"),
         ({"prompt_logprobs": 0, "stream": True}, "prompt_logprobs", "needs stream: false"),
+        ({"timeout": 0}, "timeout", "greater than 0"),
+        ({"timeout": 1e300}, "timeout", "less than or equal to 1000000000"),
+        ({"timeout": "1"}, "timeout", "number"),
+        ({"priority": 1.5}, "priority", "integer"),
+        ({"priority": 2**31}, "priority", "less than or equal to 2147483647"),
         ({"return_token_ids": 1}, "return_token_ids", "boolean"),
         (
             {"stream": True, "stream_options": {"continuous_usage_stats": True}},

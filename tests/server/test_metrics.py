@@ -52,6 +52,7 @@ async def test_counters_are_the_engines(server: Server) -> None:
     assert samples["pyengine:recomputed_tokens_total"] == 17
     assert samples["pyengine:num_preemptions_total"] == 2
     assert samples["pyengine:requests_aborted_total"] == 0
+    assert samples["pyengine:requests_timed_out_total"] == 3
     assert samples["pyengine:engine_steps_total"] > 0
 
 
