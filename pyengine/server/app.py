@@ -63,7 +63,10 @@ def create_app(engine: AsyncEngine, options: ServerOptions) -> web.Application:
             web.get("/v1/models/{model:.+}", show_model),
             web.post("/tokenize", tokenize),
             web.post("/detokenize", detokenize),
+            web.post("/v1/embeddings", refuse_embeddings),
             web.get("/health", show_health),
+            web.get("/ready", show_health),
+            web.get("/ping", show_health),
             web.get("/metrics", show_metrics),
             web.get("/version", show_version),
         ]
@@ -99,6 +102,15 @@ async def list_models(request: web.Request) -> web.Response:
 async def show_model(request: web.Request) -> web.Response:
     name = check_model(request.app, request.match_info["model"])
     return web.json_response(_describe_model(request.app, name))
+
+
+async def refuse_embeddings(request: web.Request) -> web.Response:
+    name = request.app[OPTIONS].served_model_names[0]
+    raise ApiError(
+        404,
+        f"{name} generates text: it isn't a model for embeddings",
+        code="not_an_embedding_model",
+    )
 
 
 async def show_health(request: web.Request) -> web.Response:

@@ -19,6 +19,7 @@ from pyengine.server.app import create_app
 from pyengine.server.connection import ConnectionRunner
 from pyengine.server.context import DRAINING
 from pyengine.server.options import ServerOptions
+from pyengine.server.starting import answer_starting
 
 logger = logging.getLogger(__name__)
 
@@ -111,8 +112,8 @@ def run(
     options: ServerOptions,
     on_ready: Callable[[str], None],
 ) -> int:
-    """Binds the port, loads the engine, serves until SIGTERM or SIGINT. The process should end
-    then: it is deaf to these signals from here on.
+    """Binds the port, loads the engine and answers 503 meanwhile, then serves until SIGTERM or
+    SIGINT. The process should end then: it is deaf to these signals from here on.
 
     Args:
         load_engine: makes the engine, which is started here.
@@ -123,8 +124,10 @@ def run(
     """
     tls = tls_context(options)
     with bind(options) as sock:
+        with answer_starting(sock, tls):
+            engine = load_engine()
         # Its loop takes less of the cores that the model is computed on.
-        status = uvloop.run(serve(load_engine(), options, sock, tls, on_ready))
+        status = uvloop.run(serve(engine, options, sock, tls, on_ready))
     # Python takes a while to exit: a signal sent twice must not turn success into "killed".
     for number in _STOP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)

@@ -2,6 +2,7 @@
 
 import re
 
+import openai
 import pytest
 
 import pyengine
@@ -32,8 +33,20 @@ async def test_a_model_that_isnt_served_is_not_found(server: Server) -> None:
 
 
 async def test_health_and_version(server: Server) -> None:
-    assert await server.get("/health") == (200, {"status": "ok"})
+    for path in ("/health", "/ready", "/ping"):
+        assert await server.get(path) == (200, {"status": "ok"})
     assert await server.get("/version") == (200, {"version": pyengine.__version__})
+
+
+async def test_a_head_has_no_body(server: Server) -> None:
+    async with server.http.head(server.url + "/health") as response:
+        assert (response.status, await response.read()) == (200, b"")
+
+
+async def test_there_are_no_embeddings(server: Server) -> None:
+    with pytest.raises(openai.NotFoundError, match="isn't a model for embeddings") as caught:
+        await server.openai.embeddings.create(model=MODEL_NAME, input="a")
+    assert caught.value.code == "not_an_embedding_model"
 
 
 async def test_a_text_is_tokenized_and_back(server: Server) -> None:

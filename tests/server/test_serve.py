@@ -238,6 +238,53 @@ def test_a_bad_certificate_is_told_before_the_model_is_loaded(
         run(lambda: pytest.fail("it was loaded"), options, print)
 
 
+@pytest.mark.parametrize("is_unix", [False, True])
+def test_while_the_model_is_loaded_it_answers_that_it_is_starting(
+    tmp_path: Path, is_unix: bool
+) -> None:
+    """run() itself, in a process of its own: it ends with the signals ignored."""
+    code = """
+import os, signal, socket, sys
+from pyengine.server.options import ServerOptions
+from pyengine.server.serve import run
+from tests.server.fakes import FakeAsyncEngine
+
+def ask(address, path):
+    family = socket.AF_UNIX if isinstance(address, str) else socket.AF_INET
+    with socket.socket(family) as sock:
+        sock.connect(address)
+        sock.sendall(f"GET {path} HTTP/1.0\\r\\nHost: x\\r\\n\\r\\n".encode())
+        return sock.makefile("rb").read().decode()
+
+uds = sys.argv[1] or None
+with socket.socket() as free:
+    free.bind(("127.0.0.1", 0))
+    port = free.getsockname()[1]
+
+def load():
+    for path in ("/ready", "/health", "/v1/models"):
+        answer = ask(uds or ("127.0.0.1", port), path)
+        assert answer.startswith("HTTP/1.0 503 "), answer
+        assert "Retry-After: 1" in answer and '"code": "starting"' in answer, answer
+    return FakeAsyncEngine()
+
+def on_ready(url):
+    import threading
+    def check():
+        answer = ask(uds or ("127.0.0.1", port), "/ready")
+        assert answer.startswith("HTTP/1.0 200 "), answer
+        print("ready")
+        os.kill(os.getpid(), signal.SIGTERM)
+    threading.Thread(target=check).start()
+
+options = ServerOptions(served_model_names=("m",), port=port, uds=uds)
+sys.exit(run(load, options, on_ready))
+"""
+    uds = str(tmp_path / "socket") if is_unix else ""
+    done = subprocess.run([sys.executable, "-c", code, uds], capture_output=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, b"ready\n"), done.stderr.decode()
+
+
 def test_a_port_in_use_is_told_before_the_model_is_loaded() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         options = ServerOptions(served_model_names=("m",), port=taken.getsockname()[1])
