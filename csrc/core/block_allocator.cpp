@@ -54,9 +54,14 @@ std::vector<BlockId> BlockAllocator::allocate(int64_t n) {
   return ids;
 }
 
-PrefixMatch BlockAllocator::match_prefix(std::span<const TokenId> tokens) const {
+PrefixMatch BlockAllocator::match_prefix(std::span<const TokenId> tokens, ChainId root) const {
+  if (!is_root(root)) {
+    throw std::invalid_argument("root_chain_id must be ROOT_CHAIN_ID, or at least OTHER_ROOTS, " +
+                                ("got " + std::to_string(root)));
+  }
   const size_t block_size = static_cast<size_t>(block_size_);
   PrefixMatch match;
+  match.chain_id = root;
   for (; tokens.size() >= block_size; tokens = tokens.subspan(block_size)) {
     const BlockId id = cache_.find(match.chain_id, tokens.first(block_size));
     if (id == kNoBlock) break;

@@ -47,8 +47,9 @@ class BlockAllocator {
   // n blocks with a ref count of 1 each. Throws NoFreeBlocksError.
   std::vector<BlockId> allocate(int64_t n);
 
-  // The longest chain of full blocks that is cached. Looks only: the order of eviction stays.
-  PrefixMatch match_prefix(std::span<const TokenId> tokens) const;
+  // The longest chain of full blocks that is cached below a root. Looks only: the order of eviction
+  // stays.
+  PrefixMatch match_prefix(std::span<const TokenId> tokens, ChainId root = kRootChainId) const;
 
   // One reference more for each id, held or cached; an id may be repeated.
   void acquire(std::span<const BlockId> ids);

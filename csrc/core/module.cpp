@@ -49,12 +49,14 @@ void bind_block_allocator(py::module_& m) {
            "Raises NoFreeBlocksError when n > num_free_blocks, ValueError when n < 0.")
       .def(
           "match_prefix",
-          [](const BlockAllocator& self, const py::sequence& token_ids) {
-            return self.match_prefix(to_ints<TokenId>(token_ids, "token_ids"));
+          [](const BlockAllocator& self, const py::sequence& token_ids, ChainId root_chain_id) {
+            return self.match_prefix(to_ints<TokenId>(token_ids, "token_ids"), root_chain_id);
           },
-          py::arg("token_ids"),
-          "Finds the longest cached chain of full blocks that token_ids begin with.\n\n"
-          "A look-up only: it takes no reference, and the order of eviction stays.")
+          py::arg("token_ids"), py::arg("root_chain_id") = kRootChainId,
+          "Finds the longest cached chain of full blocks that token_ids begin with, of those that\n"
+          "were cached below this root: ROOT_CHAIN_ID, or any number from OTHER_ROOTS on.\n\n"
+          "A look-up only: it takes no reference, and the order of eviction stays.\n\n"
+          "Raises ValueError when root_chain_id is not a root's.")
       .def(
           "acquire",
           [](BlockAllocator& self, const py::sequence& block_ids) {
@@ -72,8 +74,9 @@ void bind_block_allocator(py::module_& m) {
           },
           py::arg("parent_chain_id"), py::arg("block_id"), py::arg("token_ids"),
           "Registers the content of a full, computed block that the caller holds.\n\n"
-          "parent_chain_id names what comes before it: ROOT_CHAIN_ID, or the chain id that\n"
-          "cache_block returned for the block before, or match_prefix for the match before.\n"
+          "parent_chain_id names what comes before it: a root (see match_prefix), or the chain\n"
+          "id that cache_block returned for the block before, or match_prefix for the match\n"
+          "before.\n"
           "Returns the chain id for the block that comes next. When the content is cached in\n"
           "another block already, this block stays private and that one's chain id is returned.\n"
           "When the parent has been forgotten meanwhile, this block stays private and the "
@@ -124,6 +127,7 @@ void bind_ngram_index(py::module_& m) {
 PYBIND11_MODULE(_core, m) {
   m.doc() = "pyengine's block allocator, n-gram index, and the flattening of a step's rows.";
   m.attr("ROOT_CHAIN_ID") = pyengine::kRootChainId;
+  m.attr("OTHER_ROOTS") = pyengine::kOtherRoots;
   py::register_exception<pyengine::NoFreeBlocksError>(m, "NoFreeBlocksError", PyExc_RuntimeError)
       .doc() = "Fewer blocks are free than were asked for.";
   m.def("flatten_rows", &pyengine::flatten_rows, py::arg("token_ids"), py::arg("first_positions"),

@@ -16,11 +16,11 @@ PrefixCache::PrefixCache(int64_t num_blocks, int64_t block_size, uint64_t hash_m
       buckets_(std::bit_ceil(num_blocks_), kNoBlock) {}
 
 bool PrefixCache::was_issued(ChainId id) const {
-  return id == kRootChainId || (id - 1) / num_blocks_ < next_serial_;
+  return is_root(id) || (id - 1) / num_blocks_ < next_serial_;
 }
 
 bool PrefixCache::is_live(ChainId id) const {
-  return id == kRootChainId || entries_[block_of(id)].chain_id == id;
+  return is_root(id) || entries_[block_of(id)].chain_id == id;
 }
 
 BlockId PrefixCache::find(ChainId parent, std::span<const TokenId> tokens) const {
@@ -56,7 +56,7 @@ void PrefixCache::check_invariants() const {
     if (!holds) throw std::logic_error("block " + std::to_string(id) + " " + what);
   };
   // Counts first: a bucket or a list of siblings that runs in a circle must not be walked for ever.
-  int64_t num_hashed = 0, num_children = 0, num_below_root = 0;
+  int64_t num_hashed = 0, num_children = 0, num_below_roots = 0;
   for (BlockId first : buckets_) {
     for (BlockId id = first; id != kNoBlock; id = entries_[id].next_in_bucket) {
       check(contains(id), id, "is in the hash table but not cached");
@@ -71,7 +71,7 @@ void PrefixCache::check_invariants() const {
     check(is_live(entry.parent_chain_id), id, "is cached but the prefix before it is not");
     check(find(entry.parent_chain_id, tokens_of(id)) == id, id,
           "is cached but a look-up of its content does not find it");
-    num_below_root += entry.parent_chain_id == kRootChainId;
+    num_below_roots += is_root(entry.parent_chain_id);
     BlockId prev = kNoBlock;
     for (BlockId child = entry.first_child; child != kNoBlock;
          child = entries_[child].next_sibling) {
@@ -82,16 +82,16 @@ void PrefixCache::check_invariants() const {
       prev = child;
     }
   }
-  if (num_hashed != size_ || num_below_root + num_children != size_) {
+  if (num_hashed != size_ || num_below_roots + num_children != size_) {
     throw std::logic_error("the prefix cache counts " + std::to_string(size_) +
                            " blocks, its hash table " + std::to_string(num_hashed) + ", its tree " +
-                           std::to_string(num_below_root + num_children));
+                           std::to_string(num_below_roots + num_children));
   }
 }
 
 BlockId PrefixCache::parent_of(BlockId id) const {
   const ChainId parent = entries_[id].parent_chain_id;
-  return parent == kRootChainId ? kNoBlock : block_of(parent);
+  return is_root(parent) ? kNoBlock : block_of(parent);
 }
 
 std::span<const TokenId> PrefixCache::tokens_of(BlockId id) const {

@@ -18,6 +18,12 @@ using ChainId = uint64_t;
 
 inline constexpr ChainId kRootChainId = 0;  // the empty prefix
 
+// Any number of other roots, of which each is an empty prefix too: what is cached below one is
+// never found below another. They have the top bit set, which no block's chain id reaches.
+inline constexpr ChainId kOtherRoots = ChainId{1} << 63;
+
+inline bool is_root(ChainId id) { return id == kRootChainId || id >= kOtherRoots; }
+
 // A tree of full blocks: an entry is (parent chain id, tokens of the block) -> block. Since the
 // parent's id stands for everything before the block, comparing these two is comparing the whole
 // prefix; the hash only finds candidates, and a collision costs a comparison.
@@ -25,7 +31,7 @@ inline constexpr ChainId kRootChainId = 0;  // the empty prefix
 //     root --[5 6 7 8]--> block 2 --[9 9 9 9]--> block 0
 //                                 \-[1 2 3 4]--> block 5
 //
-// Every entry can be reached from the root: with an entry go those below it, since no look-up
+// Every entry can be reached from a root: with an entry go those below it, since no look-up
 // could get to them again. All memory is allocated by the constructor.
 class PrefixCache {
  public:
@@ -38,7 +44,7 @@ class PrefixCache {
   // The prefix that a cached block ends.
   ChainId chain_id(BlockId id) const { return entries_[id].chain_id; }
 
-  // Whether this id was ever given out (or is the root's), and whether it is still cached.
+  // Whether this id was ever given out (or is a root's), and whether it is still cached.
   bool was_issued(ChainId id) const;
   bool is_live(ChainId id) const;
 
@@ -76,7 +82,7 @@ class PrefixCache {
     ChainId parent_chain_id = kRootChainId;
     uint64_t hash = 0;
     BlockId next_in_bucket = kNoBlock;
-    // The children of a cached block form a list; those of the root need none.
+    // The children of a cached block form a list; those of a root need none.
     BlockId first_child = kNoBlock;
     BlockId next_sibling = kNoBlock;
     BlockId prev_sibling = kNoBlock;

@@ -150,6 +150,7 @@ class AsyncEngine:
         prompt: str | None = None,
         priority: int = 0,
         timeout_s: float | None = None,
+        cache_salt: str | None = None,
     ) -> Request:
         """See Engine.new_request."""
         return self._engine.new_request(
@@ -159,6 +160,7 @@ class AsyncEngine:
             prompt=prompt,
             priority=priority,
             timeout_s=timeout_s,
+            cache_salt=cache_salt,
         )
 
     async def generate(self, request: Request) -> AsyncGenerator[RequestUpdate, None]:

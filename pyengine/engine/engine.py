@@ -166,6 +166,7 @@ class Engine:
         prompt: str | None = None,
         priority: int = 0,
         timeout_s: float | None = None,
+        cache_salt: str | None = None,
     ) -> Request:
         """A request that this engine can serve, with a seed drawn if `params` has none. May be
         called from any thread; with a grammar it may take a second or two, see GrammarCompiler.
@@ -177,7 +178,15 @@ class Engine:
         seed = self._seeds.getrandbits(_SEED_BITS) if params.seed is None else params.seed
         grammar = None if params.grammar is None else self._grammars.compile(params.grammar)
         return Request(
-            request_id, prompt_token_ids, params, seed, prompt, priority, timeout_s, grammar
+            request_id,
+            prompt_token_ids,
+            params,
+            seed,
+            prompt=prompt,
+            priority=priority,
+            timeout_s=timeout_s,
+            grammar=grammar,
+            cache_salt=cache_salt,
         )
 
     def add_request(self, request: Request) -> None:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from pyengine._loader import load_core
+from pyengine.engine.cache_salts import CacheSalts
 from pyengine.engine.faults import FaultInjection
 from pyengine.engine.sequence import Sequence
 
@@ -40,6 +41,7 @@ class KVCacheManager:
         self.block_size = block_size
         self._allocator = load_core().BlockAllocator(num_blocks, block_size)
         self._enable_prefix_caching = enable_prefix_caching
+        self._salts = CacheSalts(num_blocks)  # no more can have a block each
         self._faults = faults or FaultInjection()
         self._num_allocations = 0
         self._num_registered_blocks = 0
@@ -161,8 +163,9 @@ class KVCacheManager:
     def _match_prefix(self, sequence: Sequence) -> tuple[list[int], int, int]:
         """The cached blocks that a sequence may start with, how many of them nobody holds, and
         the chain id of the last."""
+        root = self._salts.root(sequence.cache_salt)
         num_tokens = self.num_cacheable_tokens(sequence)
         if num_tokens == 0:
-            return [], 0, 0
-        match = self._allocator.match_prefix(sequence.token_ids[:num_tokens])
+            return [], 0, root
+        match = self._allocator.match_prefix(sequence.token_ids[:num_tokens], root)
         return match.block_ids, match.num_free, match.chain_id

@@ -25,6 +25,7 @@ class Request:
         timeout_s: the request ends with a RequestTimeoutError if it hasn't finished so many seconds
             after its arrival; None means never.
         grammar: what the output must match; None: it is free.
+        cache_salt: the request shares cached prefixes with those of the same salt alone.
         arrival_ns: on the clock of `time.monotonic_ns`.
     """
 
@@ -36,6 +37,7 @@ class Request:
     priority: int = 0
     timeout_s: float | None = None
     grammar: CompiledGrammar | None = None
+    cache_salt: str | None = None
     arrival_ns: int = field(default_factory=time.monotonic_ns)
 
     @property
@@ -77,6 +79,7 @@ class Sequence:
         self.index = index  # which of the request's n sequences
         self.params = request.params
         self.priority = request.priority
+        self.cache_salt = request.cache_salt
         self.seed = request.seed_of(index)
         self.output = output
         self.drafter = drafter  # None: its tokens are not guessed ahead

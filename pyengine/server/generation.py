@@ -53,6 +53,7 @@ class Generation:
                 prompt=prompt.text,
                 priority=body.priority,
                 timeout_s=body.timeout,
+                cache_salt=body.cache_salt,
             )
             for index, prompt in enumerate(prompts)
         ]

@@ -18,6 +18,7 @@ MAX_METADATA_KEY_CHARS = 64
 MAX_METADATA_VALUE_CHARS = 512
 
 MAX_TIMEOUT_S = 1e9
+MAX_CACHE_SALT_CHARS = 256
 
 _TOKEN_ID_PATTERN = re.compile(r"0|[1-9][0-9]{0,9}")
 _SAMPLING_FIELDS = frozenset(field.name for field in fields(SamplingParams))
@@ -142,6 +143,7 @@ class GenerationBody(Body):
     stream: bool = False
     stream_options: StreamOptions | None = None
     priority: Annotated[int, Field(ge=-(2**31), le=2**31 - 1)] = 0
+    cache_salt: Annotated[str, Field(min_length=1, max_length=MAX_CACHE_SALT_CHARS)] | None = None
     timeout: Annotated[float, Field(gt=0, le=MAX_TIMEOUT_S)] | None = None  # seconds
     user: str | None = None  # taken for compatibility; nothing depends on it
 

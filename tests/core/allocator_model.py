@@ -6,14 +6,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Prefix:
-    """All the tokens up to the end of a block, and when it was cached: forgotten and cached anew,
-    it is another one."""
+    """All the tokens from a root to the end of a block, and when it was cached: forgotten and
+    cached anew, it is another one."""
 
     token_ids: tuple[int, ...]
     serial: int
+    root: int  # which of the roots
 
 
-ROOT = Prefix((), 0)
+ROOT, OTHER_ROOT = Prefix((), 0, 0), Prefix((), 0, 1)
 
 
 class AllocatorModel:
@@ -48,10 +49,10 @@ class AllocatorModel:
             self.ref_counts[table[-1]] = 1
         return table
 
-    def match(self, token_ids: list[int]) -> tuple[list[int], Prefix]:
-        table, found = [], ROOT
+    def match(self, token_ids: list[int], root: Prefix) -> tuple[list[int], Prefix]:
+        table, found = [], root
         for end in range(self.block_size, len(token_ids) + 1, self.block_size):
-            longer = self.find(tuple(token_ids[:end]))
+            longer = self.find(tuple(token_ids[:end]), root.root)
             if longer is None:
                 break
             table.append(self.cached[longer])
@@ -64,13 +65,13 @@ class AllocatorModel:
         self.free = [block for block in self.free if block not in table]
 
     def cache(self, parent: Prefix, block: int, token_ids: list[int]) -> Prefix:
-        if parent != ROOT and parent not in self.cached:
+        if parent.token_ids and parent not in self.cached:
             return parent
         whole = parent.token_ids + tuple(token_ids)
-        found = self.find(whole)
+        found = self.find(whole, parent.root)
         if found is None:
             self._num_prefixes += 1
-            found = Prefix(whole, self._num_prefixes)
+            found = Prefix(whole, self._num_prefixes, parent.root)
             self.cached[found] = block
         return found
 
@@ -83,8 +84,11 @@ class AllocatorModel:
     def clear_cache(self) -> None:
         self.cached.clear()
 
-    def find(self, token_ids: tuple[int, ...]) -> Prefix | None:
-        return next((prefix for prefix in self.cached if prefix.token_ids == token_ids), None)
+    def find(self, token_ids: tuple[int, ...], root: int) -> Prefix | None:
+        return next(
+            (p for p in self.cached if (p.token_ids, p.root) == (token_ids, root)),
+            None,
+        )
 
     def prefix_of(self, block: int) -> Prefix | None:
         return next((prefix for prefix, cached in self.cached.items() if cached == block), None)
@@ -95,7 +99,7 @@ class AllocatorModel:
         end = len(prefix.token_ids)
         for longer in list(self.cached):
             if len(longer.token_ids) == end + self.block_size and (
-                longer.token_ids[:end] == prefix.token_ids
+                (longer.token_ids[:end], longer.root) == (prefix.token_ids, prefix.root)
             ):
                 gone += self._forget(longer)
         return gone

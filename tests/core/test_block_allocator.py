@@ -4,7 +4,7 @@ is refused. Block size 4 throughout, so tokens are written in fours."""
 import numpy as np
 import pytest
 
-from pyengine._core import ROOT_CHAIN_ID, BlockAllocator, NoFreeBlocksError
+from pyengine._core import OTHER_ROOTS, ROOT_CHAIN_ID, BlockAllocator, NoFreeBlocksError
 
 A = [1, 2, 3, 4]
 B = [5, 6, 7, 8]
@@ -412,3 +412,24 @@ def test_token_ids_may_be_any_sequence_of_integers(allocator):
     allocator.allocate(1)
     allocator.cache_block(ROOT_CHAIN_ID, 0, tuple(A))
     assert allocator.match_prefix(np.array(A)).block_ids == [0]
+
+
+def test_only_a_root_may_be_looked_up_from():
+    allocator = BlockAllocator(2, 2)
+    [block] = allocator.allocate(1)
+    chain_id = allocator.cache_block(ROOT_CHAIN_ID, block, [1, 2])
+    for not_a_root in (chain_id, OTHER_ROOTS - 1):
+        with pytest.raises(ValueError, match=f"at least OTHER_ROOTS, got {not_a_root}$"):
+            allocator.match_prefix([1, 2], not_a_root)
+
+
+def test_what_is_cached_below_one_root_is_not_found_below_another():
+    allocator = BlockAllocator(4, 2, hash_mask=0)
+    roots = [ROOT_CHAIN_ID, OTHER_ROOTS, 2**64 - 1]
+    table = allocator.allocate(3)
+    for root, block in zip(roots, table, strict=True):
+        assert allocator.match_prefix([1, 2], root).block_ids == []
+        allocator.cache_block(root, block, [1, 2])
+    allocator.check_invariants()
+    for root, block in zip(roots, table, strict=True):
+        assert allocator.match_prefix([1, 2], root).block_ids == [block]

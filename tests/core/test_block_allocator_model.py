@@ -13,8 +13,8 @@ from hypothesis.stateful import (
     rule,
 )
 
-from pyengine._core import ROOT_CHAIN_ID, BlockAllocator, NoFreeBlocksError
-from tests.core.allocator_model import ROOT, AllocatorModel, Prefix
+from pyengine._core import OTHER_ROOTS, ROOT_CHAIN_ID, BlockAllocator, NoFreeBlocksError
+from tests.core.allocator_model import OTHER_ROOT, ROOT, AllocatorModel, Prefix
 
 
 @dataclass
@@ -35,7 +35,7 @@ class AllocatorMachine(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.holders: list[Holder] = []
-        self.chain_ids = {ROOT: ROOT_CHAIN_ID}
+        self.chain_ids = {ROOT: ROOT_CHAIN_ID, OTHER_ROOT: OTHER_ROOTS + 5}
 
     @initialize(
         num_blocks=st.integers(1, 12),
@@ -59,21 +59,21 @@ class AllocatorMachine(RuleBasedStateMachine):
             assert self.allocator.allocate(n) == expected
         return expected
 
-    def check_match(self, token_ids):
+    def check_match(self, token_ids, root):
         """What the allocator finds is what the model finds."""
-        table, prefix = self.model.match(token_ids)
-        match = self.allocator.match_prefix(token_ids)
+        table, prefix = self.model.match(token_ids, root)
+        match = self.allocator.match_prefix(token_ids, self.chain_ids[root])
         assert match.block_ids == table
         assert match.num_free == sum(self.model.ref_counts[block] == 0 for block in table)
         assert match.chain_id == self.chain_ids[prefix]
         return table, prefix
 
-    @rule(num_blocks=st.integers(0, 6), data=st.data())
-    def admit(self, num_blocks, data):
+    @rule(num_blocks=st.integers(0, 6), root=st.sampled_from([ROOT, OTHER_ROOT]), data=st.data())
+    def admit(self, num_blocks, root, data):
         """A sequence starts with what is cached of it, if there is room for all of it."""
         size = num_blocks * self.model.block_size
         token_ids = data.draw(st.lists(st.integers(0, 1), min_size=size, max_size=size))
-        table, prefix = self.check_match(token_ids)
+        table, prefix = self.check_match(token_ids, root)
         self.model.acquire(table)
         self.allocator.acquire(table)
         new = self.allocate(num_blocks - len(table))
@@ -150,9 +150,12 @@ class AllocatorMachine(RuleBasedStateMachine):
         self.model.release(table)
         self.allocator.free(table)
 
-    @rule(token_ids=st.lists(st.integers(0, 1), max_size=12))
-    def look_up(self, token_ids):
-        self.check_match(token_ids)
+    @rule(
+        token_ids=st.lists(st.integers(0, 1), max_size=12),
+        root=st.sampled_from([ROOT, OTHER_ROOT]),
+    )
+    def look_up(self, token_ids, root):
+        self.check_match(token_ids, root)
 
     @precondition(lambda self: self.model.free)
     @rule(data=st.data())

@@ -58,11 +58,17 @@ class Harness:
         *,
         priority: int = 0,
         timeout_s: float | None = None,
+        cache_salt: str | None = None,
     ) -> str:
         """Queues a request; returns its id: "r0", "r1", ..."""
         request_id = f"r{len(self.outputs)}"
         request = self.engine.new_request(
-            request_id, prompt, params, priority=priority, timeout_s=timeout_s
+            request_id,
+            prompt,
+            params,
+            priority=priority,
+            timeout_s=timeout_s,
+            cache_salt=cache_salt,
         )
         self.engine.add_request(request)
         self.outputs[request_id] = RequestOutput(

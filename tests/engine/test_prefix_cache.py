@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from pyengine._loader import load_core
 from pyengine.engine import FaultInjection, kv_cache
+from pyengine.engine.cache_salts import CacheSalts
 from tests.engine.harness import Harness, assert_same, greedy, prompt_of, solo
 
 
@@ -169,3 +170,34 @@ def test_a_refusal_is_remembered_only_while_it_holds(data):
         if data.draw(st.booleans(), "abort"):
             harness.engine.abort_request(request_id)
     harness.run()
+
+
+def test_prefixes_are_shared_among_equal_salts_alone():
+    prompt = prompt_of(10)
+    harness = Harness(enable_prefix_caching=True, num_kv_blocks=64)
+    salts = [None, "a", "b", "a", None, "", "b"]
+    for salt in salts:
+        harness.add(prompt, greedy(6), cache_salt=salt)
+        harness.run()
+    cached = [output.num_cached_tokens for output in harness.outputs.values()]
+    assert cached == [0, 0, 0, 8, 8, 0, 8]
+    for k in range(len(salts)):
+        assert_same(harness.outputs[f"r{k}"], solo(prompt, greedy(6)))
+
+
+def test_a_preempted_request_finds_its_own_blocks_under_its_salt():
+    harness = Harness(FaultInjection(preempt_at_steps=frozenset({6})), enable_prefix_caching=True)
+    harness.add(prompt_of(10), greedy(12), cache_salt="a")
+    harness.run()
+    assert harness.num_preemptions == 1
+    assert harness.fed("r0")[6] < 16
+    assert_same(harness.outputs["r0"], solo(prompt_of(10), greedy(12)))
+
+
+def test_salts_that_are_forgotten_get_new_roots():
+    salts = CacheSalts(max_salts=2)
+    a, b = salts.root("a"), salts.root("b")
+    assert salts.root("a") == a
+    c = salts.root("c")  # b was used less recently than a
+    assert salts.root("a") == a
+    assert len({salts.root(None), a, b, c, salts.root("b")}) == 5

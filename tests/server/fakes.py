@@ -150,6 +150,7 @@ class FakeAsyncEngine:
         prompt: str | None = None,
         priority: int = 0,
         timeout_s: float | None = None,
+        cache_salt: str | None = None,
     ) -> Request:
         for name, ids in (
             ("prompt", prompt_token_ids),
@@ -163,7 +164,16 @@ class FakeAsyncEngine:
         if len(prompt_token_ids) + (params.max_tokens or 1) - 1 > self.max_model_len:
             raise InvalidRequestError("the request is too long", "max_tokens")
         seed = next(self._seeds) if params.seed is None else params.seed
-        return Request(request_id, prompt_token_ids, params, seed, prompt, priority, timeout_s)
+        return Request(
+            request_id,
+            prompt_token_ids,
+            params,
+            seed,
+            prompt=prompt,
+            priority=priority,
+            timeout_s=timeout_s,
+            cache_salt=cache_salt,
+        )
 
     async def generate_all(
         self, requests: Sequence[Request]

@@ -105,3 +105,20 @@ async def test_a_request_that_matters_more_overtakes_those_that_wait(
     gate.open()
     await asyncio.gather(*calls)
     assert finished == [0, -1, 3, 5]
+
+
+async def test_a_cache_salt_keeps_prefixes_apart(start_server: StartServer) -> None:
+    server = await start_server(make_engine(num_kv_blocks=64))
+
+    async def num_cached_tokens(**extra: str) -> int:
+        completion = await server.openai.completions.create(
+            model=MODEL, prompt="a prompt of some length", temperature=0, extra_body=extra
+        )
+        assert completion.usage is not None
+        return completion.usage.to_dict()["prompt_tokens_details"]["cached_tokens"]
+
+    assert await num_cached_tokens() == 0
+    assert await num_cached_tokens(cache_salt="mine") == 0
+    assert await num_cached_tokens(cache_salt="theirs") == 0
+    assert await num_cached_tokens(cache_salt="mine") > 0
+    assert await num_cached_tokens() > 0
