@@ -42,7 +42,8 @@ def join_chunks(chunks: list[dict[str, Any]]) -> dict[str, Any]:
     """A stream's chunks as the whole answer that they stand for."""
     whole: dict[str, Any] = {"choices": {}}
     for chunk in chunks:
-        whole.update({k: chunk[k] for k in ("usage", "pyengine") if chunk.get(k) is not None})
+        once = ("usage", "pyengine", "prompt_token_ids")
+        whole.update({k: chunk[k] for k in once if chunk.get(k) is not None})
         for piece in chunk["choices"]:
             choice = whole["choices"].setdefault(piece["index"], {"index": piece["index"]})
             if "delta" in piece:
@@ -57,6 +58,11 @@ def join_chunks(chunks: list[dict[str, Any]]) -> dict[str, Any]:
                     logprobs[name] = logprobs.get(name, []) + values
                 choice["logprobs"] = logprobs
             choice.setdefault("logprobs", None)
+            if "token_ids" in piece:
+                choice["token_ids"] = choice.get("token_ids", []) + piece["token_ids"]
+            if "prompt_token_ids" in piece:
+                assert "prompt_token_ids" not in choice
+                choice["prompt_token_ids"] = piece["prompt_token_ids"]
             for name in ("finish_reason", "stop_reason"):
                 choice[name] = piece[name] if piece[name] is not None else choice.get(name)
     whole["choices"] = [whole["choices"][index] for index in sorted(whole["choices"])]
