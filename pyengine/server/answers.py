@@ -1,7 +1,7 @@
 """The shapes of answers. They are plain dicts, typed for the type checker alone, since one is built
 for every token of a stream."""
 
-from typing import Any, NotRequired, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 from pyengine.outputs import FinishReason
 
@@ -47,11 +47,11 @@ class Choice(TypedDict):
 
     index: int
     logprobs: dict[str, Any] | None
-    finish_reason: FinishReason | None
+    finish_reason: FinishReason | Literal["tool_calls"] | None
     stop_reason: str | int | None
     text: NotRequired[str]
-    message: NotRequired[dict[str, str]]
-    delta: NotRequired[dict[str, str]]
+    message: NotRequired[dict[str, Any]]
+    delta: NotRequired[dict[str, Any]]
     token_ids: NotRequired[list[int]]
     # With the first chunk of a choice of a completion; chat has them in its answer.
     prompt_token_ids: NotRequired[list[int]]

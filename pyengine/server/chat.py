@@ -1,10 +1,10 @@
 """POST /v1/chat/completions."""
 
-from typing import Any
+from typing import Any, Literal
 
 from aiohttp import web
 
-from pyengine.outputs import CompletionOutput, SequenceDelta, TokenLogprobs
+from pyengine.outputs import CompletionOutput, FinishReason, SequenceDelta, TokenLogprobs
 from pyengine.server.answers import Choice, PromptReport
 from pyengine.server.body import read_body
 from pyengine.server.context import ENGINE
@@ -19,6 +19,7 @@ from pyengine.server.respond import (
     respond,
     sampling_defaults,
 )
+from pyengine.server.tools import ToolCalls, ToolUse
 from pyengine.text.tokenizer import Tokenizer
 
 
@@ -27,9 +28,11 @@ class ChatWording(Wording):
     answer_object = "chat.completion"
     chunk_object = "chat.completion.chunk"
 
-    def __init__(self, tokenizer: Tokenizer, body: ChatBody) -> None:
+    def __init__(self, tokenizer: Tokenizer, body: ChatBody, tool_use: ToolUse | None) -> None:
         self._tokenizer = tokenizer
         self._body = body
+        self._tool_use = tool_use
+        self._tool_calls: dict[int, ToolCalls] = {}  # by choice that has begun
 
     def opening(self, num_choices: int) -> list[Choice]:
         return [
@@ -55,24 +58,51 @@ class ChatWording(Wording):
         return report
 
     def choice(self, output: CompletionOutput, prompt: PromptOutput) -> Choice:
+        text, calls, finish_reason = self._split(output.index, output)
+        message: dict[str, Any] = {"role": "assistant", "content": text}
+        if calls:
+            message["content"] = text or None
+            message["tool_calls"] = [_without_index(call) for call in calls]
         choice: Choice = {
             "index": output.index,
-            "message": {"role": "assistant", "content": output.text},
+            "message": message,
             "logprobs": self._logprobs(output.logprobs),
-            "finish_reason": output.finish_reason,
+            "finish_reason": finish_reason,
             "stop_reason": output.stop_reason,
         }
         return self._with_token_ids(choice, output.token_ids)
 
-    def chunk(self, index: int, delta: SequenceDelta, prompt: PromptOutput) -> Choice:
+    def chunk(self, index: int, delta: SequenceDelta, prompt: PromptOutput) -> Choice | None:
+        text, calls, finish_reason = self._split(index, delta)
+        has_more = finish_reason or delta.logprobs or self._body.return_token_ids
+        if not (text or calls or has_more):
+            return None
+        news: dict[str, Any] = {"content": text} if text else {}
+        if calls:
+            news["tool_calls"] = calls
         choice: Choice = {
             "index": index,
-            "delta": {"content": delta.text} if delta.text else {},
+            "delta": news,
             "logprobs": self._logprobs(delta.logprobs),
-            "finish_reason": delta.finish_reason,
+            "finish_reason": finish_reason,
             "stop_reason": delta.stop_reason,
         }
         return self._with_token_ids(choice, delta.token_ids)
+
+    def _split(
+        self, index: int, part: CompletionOutput | SequenceDelta
+    ) -> tuple[str, list[dict[str, Any]], FinishReason | Literal["tool_calls"] | None]:
+        """-> the text, the calls of tools, and why the choice ended, if it did."""
+        if self._tool_use is None:
+            return part.text, [], part.finish_reason
+        if index not in self._tool_calls:
+            self._tool_calls[index] = self._tool_use.new_calls()
+        tool_calls = self._tool_calls[index]
+        is_end = part.finish_reason is not None
+        text, calls = tool_calls.push(part.text, is_end=is_end)
+        if part.finish_reason == "stop" and tool_calls.has_calls:
+            return text, calls, "tool_calls"
+        return text, calls, part.finish_reason
 
     def _with_token_ids(self, choice: Choice, token_ids: list[int]) -> Choice:
         if self._body.return_token_ids:
@@ -83,12 +113,20 @@ class ChatWording(Wording):
         return None if logprobs is None else chat_logprobs(self._tokenizer, logprobs)
 
 
+def _without_index(call: dict[str, Any]) -> dict[str, Any]:
+    """Whole calls have no index, unlike pieces of them."""
+    return {key: value for key, value in call.items() if key != "index"}
+
+
 async def create_chat_completion(request: web.Request) -> web.StreamResponse:
     check_accepting(request.app)
     body = await read_body(request, ChatBody)
     check_model(request.app, body.model)
     params = body.sampling_params(sampling_defaults(request.app))
+    tool_use = ToolUse(request.app, body) if body.usable_tools else None
+    if tool_use is not None:
+        params = tool_use.constrain(params)
     prompt = await encode_conversation(request.app, body.conversation(body.messages))
     prompts = truncate_prompts(request.app, [prompt], body.truncate_prompt_tokens, params)
-    wording = ChatWording(request.app[ENGINE].tokenizer, body)
+    wording = ChatWording(request.app[ENGINE].tokenizer, body, tool_use)
     return await respond(request, body, prompts, params, wording)

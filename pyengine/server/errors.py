@@ -110,6 +110,10 @@ def from_validation_error(error: ValidationError) -> ApiError:
                 return ApiError(400, message, param=param, code="unknown_parameter")
             message = f"{param} isn't supported: {hint}"
             return ApiError(400, message, param=param, code="unsupported_parameter")
+        case "missing_field":
+            param = f"{param}.{first['ctx']['name']}"
+            code = "missing_required_parameter"
+            return ApiError(400, f"{param} is required", param=param, code=code)
         case "missing":
             code = "missing_required_parameter"
             return ApiError(400, f"{param} is required", param=param, code=code)

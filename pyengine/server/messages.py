@@ -1,11 +1,14 @@
 """Conversations, as clients send them."""
 
+import json
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainValidator, model_validator
+from pydantic_core import PydanticCustomError
 
 from pyengine.server.body import Body
 from pyengine.server.errors import ApiError
+from pyengine.server.tools import ToolsBody
 from pyengine.text.conversation import Conversation
 
 # Variables of templates that have fields of their own.
@@ -38,25 +41,64 @@ def _parse_content(value: Any) -> str:
 Content = Annotated[str, PlainValidator(_parse_content)]
 
 
-class Message(Body):
-    role: Literal["system", "developer", "user", "assistant"]
-    content: Content
-    name: str | None = None
+def _parse_arguments(value: Any) -> dict[str, Any]:
+    """A JSON object, spelled as a string -> the object; empty strings count as one."""
+    try:
+        arguments = json.loads(value or "{}")
+    except (TypeError, ValueError, RecursionError):
+        arguments = None
+    if not isinstance(arguments, dict):
+        raise ValueError("must be a JSON object, spelled as a string")
+    return arguments
 
-    def for_template(self) -> dict[str, str]:
-        """As chat templates expect it: they know the developer by the older name."""
+
+class CalledFunction(Body):
+    name: str
+    arguments: Annotated[dict[str, Any], PlainValidator(_parse_arguments)]
+
+
+class ToolCall(Body):
+    id: str
+    type: Literal["function"] = "function"
+    function: CalledFunction
+
+
+class Message(Body):
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: Content | None = None
+    name: str | None = None
+    tool_calls: Annotated[list[ToolCall], Field(min_length=1, fail_fast=True)] | None = None
+    tool_call_id: str | None = None
+
+    def for_template(self) -> dict[str, Any]:
+        """As chat templates expect it: they know the developer by the older name, and get the
+        arguments of calls as objects."""
         role = "system" if self.role == "developer" else self.role
-        message = {"role": role, "content": self.content}
+        message: dict[str, Any] = {"role": role, "content": self.content}
         if self.name is not None:
             message["name"] = self.name
+        if self.tool_calls is not None:
+            message["tool_calls"] = [call.model_dump() for call in self.tool_calls]
+        if self.tool_call_id is not None:
+            message["tool_call_id"] = self.tool_call_id
         return message
+
+    @model_validator(mode="after")
+    def _check_role(self) -> "Message":
+        if self.tool_calls is not None and self.role != "assistant":
+            raise ValueError(f"tool_calls are the assistant's, got some of role {self.role!r}")
+        if self.content is None and self.tool_calls is None:
+            raise PydanticCustomError("missing_field", "missing field", {"name": "content"})
+        if self.role == "tool" and self.tool_call_id is None:
+            raise PydanticCustomError("missing_field", "missing field", {"name": "tool_call_id"})
+        return self
 
 
 # One complaint about a list is enough: a list may be long.
 Messages = Annotated[list[Message], Field(min_length=1, fail_fast=True)]
 
 
-class ConversationBody(Body):
+class ConversationBody(ToolsBody):
     """What goes with messages into a chat template."""
 
     add_generation_prompt: bool | None = None
@@ -72,6 +114,7 @@ class ConversationBody(Body):
                 else self.add_generation_prompt
             ),
             continue_final_message=self.continue_final_message,
+            tools=self.tools_for_template(),
             template_kwargs=self.chat_template_kwargs or {},
         )
 

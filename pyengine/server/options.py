@@ -30,6 +30,7 @@ class ServerOptions:
             each is logged once.
         generation_config: where requests have the defaults of sampling from: "auto" for the
             model's generation_config.json, where it has one, then OpenAI's; "none" for OpenAI's.
+        tool_call_parser: how the model writes calls of tools: "auto" asks its chat template.
     """
 
     served_model_names: tuple[str, ...] = field(metadata={"flag": "served_model_name"})
@@ -48,6 +49,7 @@ class ServerOptions:
     body_timeout: float = 60.0
     ignore_unknown_fields: bool = False
     generation_config: Literal["auto", "none"] = "auto"
+    tool_call_parser: Literal["auto", "hermes", "llama3", "mistral"] = "auto"
 
     def __post_init__(self) -> None:
         if not self.served_model_names:

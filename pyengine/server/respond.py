@@ -34,8 +34,8 @@ class Wording(ABC):
         """A whole choice."""
 
     @abstractmethod
-    def chunk(self, index: int, delta: SequenceDelta, prompt: PromptOutput) -> Choice:
-        """What a step added to a choice."""
+    def chunk(self, index: int, delta: SequenceDelta, prompt: PromptOutput) -> Choice | None:
+        """What a step added to a choice; None if it is held back."""
 
     def opening(self, num_choices: int) -> list[Choice]:
         """What a stream begins with."""
@@ -172,9 +172,10 @@ class _StreamEncoder:
         """What to send of a step; nothing if all of it is held back."""
         generation, wording = self._generation, self._wording
         choices = [
-            wording.chunk(index, delta, generation.prompt_of(index))
+            choice
             for index, delta in step
             if self._has_news(delta)
+            and (choice := wording.chunk(index, delta, generation.prompt_of(index)))
         ]
         if not choices:
             return []

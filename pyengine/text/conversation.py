@@ -17,12 +17,14 @@ class Conversation:
         messages: each with a role and content, as templates expect them.
         add_generation_prompt: end with what begins an answer.
         continue_final_message: end with the last message's content, without what ends it.
+        tools: as templates expect them; None if there are none.
         template_kwargs: further variables of the template.
     """
 
     messages: Sequence[Mapping[str, Any]]
     add_generation_prompt: bool = True
     continue_final_message: bool = False
+    tools: Sequence[Mapping[str, Any]] | None = None
     template_kwargs: Mapping[str, Any] = field(default_factory=dict)
 
     def encode(self, tokenizer: Tokenizer, template: ChatTemplate) -> tuple[str, list[int]]:
@@ -37,6 +39,7 @@ class Conversation:
             [quoter.quote(dict(message)) for message in self.messages],
             add_generation_prompt=self.add_generation_prompt,
             continue_final_message=self.continue_final_message,
+            tools=None if self.tools is None else [quoter.quote(dict(t)) for t in self.tools],
             **self.template_kwargs,
         )
         if quoter.has_quoted:

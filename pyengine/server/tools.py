@@ -1,0 +1,163 @@
+"""Tools: what a chat completion may call, and the calls in its answers."""
+
+import dataclasses
+from typing import Annotated, Any, Literal
+
+from aiohttp import web
+from pydantic import Field, model_validator
+
+from pyengine.sampling_params import Grammar, SamplingParams
+from pyengine.server.body import Body
+from pyengine.server.context import ENGINE, OPTIONS
+from pyengine.server.errors import ApiError
+from pyengine.text.tool_formats import TOOL_FORMATS, ToolFormat, find_tool_format
+from pyengine.text.tool_parser import ToolCallDelta, ToolParser
+
+MAX_TOOLS = 128
+
+FunctionName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
+
+
+class ToolFunction(Body):
+    name: FunctionName
+    description: str | None = None
+    parameters: dict[str, Any] | None = None  # a JSON schema
+    strict: bool | None = None
+
+
+class Tool(Body):
+    type: Literal["function"]
+    function: ToolFunction
+
+
+class NamedFunction(Body):
+    name: str
+
+
+class NamedTool(Body):
+    type: Literal["function"]
+    function: NamedFunction
+
+
+class ToolsBody(Body):
+    """The fields about tools."""
+
+    tools: Annotated[list[Tool], Field(min_length=1, max_length=MAX_TOOLS)] | None = None
+    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
+    parallel_tool_calls: bool | None = None
+
+    @property
+    def usable_tools(self) -> list[Tool]:
+        return [] if self.tools is None or self.tool_choice == "none" else self.tools
+
+    @property
+    def must_call(self) -> list[Tool]:
+        """The tools of which one has to be called; empty if none has to."""
+        if isinstance(self.tool_choice, NamedTool):
+            name = self.tool_choice.function.name
+            return [tool for tool in self.usable_tools if tool.function.name == name]
+        return self.usable_tools if self.tool_choice == "required" else []
+
+    @property
+    def has_one_call(self) -> bool:
+        return self.parallel_tool_calls is False or isinstance(self.tool_choice, NamedTool)
+
+    def tools_for_template(self) -> list[dict[str, Any]] | None:
+        """As Hugging Face passes them: as they came."""
+        tools = [tool.model_dump(exclude_none=True) for tool in self.usable_tools]
+        return tools or None
+
+    @model_validator(mode="after")
+    def _check_tools(self) -> "ToolsBody":
+        names = [tool.function.name for tool in self.tools or ()]
+        for field in ("tool_choice", "parallel_tool_calls"):
+            if not names and getattr(self, field) not in (None, "none"):
+                raise ApiError(400, f"{field} needs tools", param=field)
+        if len(set(names)) < len(names):
+            raise ApiError(400, "tools must have different names", param="tools")
+        if isinstance(self.tool_choice, NamedTool) and not self.must_call:
+            name = self.tool_choice.function.name
+            raise ApiError(400, f"tool_choice: there is no tool {name!r}", param="tool_choice")
+        for index, tool in enumerate(self.usable_tools):
+            if tool.function.strict and not self.must_call:
+                param = f"tools[{index}].function.strict"
+                message = f"{param}: true needs a tool_choice that is required or names a tool"
+                raise ApiError(400, message, param=param)
+        return self
+
+
+class ToolUse:
+    """How the model of a server calls the tools of a request.
+
+    Raises:
+        ApiError: 400, the model's way to call tools isn't known.
+    """
+
+    def __init__(self, app: web.Application, body: ToolsBody) -> None:
+        self._body = body
+        self._format = _format_of(app)
+
+    def constrain(self, params: SamplingParams) -> SamplingParams:
+        """The parameters with a grammar, if a tool has to be called.
+
+        Raises:
+            ApiError: 400, there is another grammar.
+        """
+        tools = [tool.function.model_dump() for tool in self._body.must_call]
+        if not tools:
+            return params
+        if params.grammar is not None:
+            message = f"tool_choice excludes {params.grammar.param}, unless it is auto or none"
+            raise ApiError(400, message, param="tool_choice")
+        text = self._format.grammar(tools, has_one_call=self._body.has_one_call)
+        return dataclasses.replace(params, grammar=Grammar("grammar", text, param="tools"))
+
+    def new_calls(self) -> "ToolCalls":
+        names = [tool.function.name for tool in self._body.usable_tools]
+        max_calls = 1 if self._body.has_one_call else None
+        return ToolCalls(ToolParser(self._format, names, max_calls), self._format)
+
+
+class ToolCalls:
+    """Finds the calls of one choice, and words them."""
+
+    def __init__(self, parser: ToolParser, tool_format: ToolFormat) -> None:
+        self._parser = parser
+        self._format = tool_format
+
+    @property
+    def has_calls(self) -> bool:
+        return self._parser.num_calls > 0
+
+    def push(self, text: str, *, is_end: bool) -> tuple[str, list[dict[str, Any]]]:
+        """-> what is text of a piece of the answer, and the pieces of calls in OpenAI's shape."""
+        content, deltas = self._parser.push(text)
+        if is_end:
+            rest, more = self._parser.flush()
+            content, deltas = content + rest, deltas + more
+        return content, [self._word(delta) for delta in deltas]
+
+    def _word(self, delta: ToolCallDelta) -> dict[str, Any]:
+        if delta.name is None:
+            return {"index": delta.index, "function": {"arguments": delta.arguments}}
+        return {
+            "index": delta.index,
+            "id": self._format.new_call_id(),
+            "type": "function",
+            "function": {"name": delta.name, "arguments": delta.arguments},
+        }
+
+
+def _format_of(app: web.Application) -> ToolFormat:
+    name = app[OPTIONS].tool_call_parser
+    if name != "auto":
+        return TOOL_FORMATS[name]
+    found = find_tool_format(app[ENGINE].tokenizer.chat_template)
+    if found is None:
+        raise ApiError(
+            400,
+            "tools: the model's chat template knows of none; a server started with "
+            "--tool-call-parser takes them all the same",
+            param="tools",
+        )
+    return found

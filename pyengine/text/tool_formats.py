@@ -1,0 +1,125 @@
+"""The ways in which models write tool calls."""
+
+import json
+import secrets
+import string
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+ToolFormatName = Literal["hermes", "llama3", "mistral"]
+
+_NO_PARAMETERS = {"type": "object", "properties": {}, "additionalProperties": False}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolFormat:
+    """
+    Args:
+        name: of the parser, for options.
+        marker: what begins calls.
+        bare: the character that begins calls without a marker, at the beginning of an answer; the
+            marker may be a special token, of which the text shows nothing. None: only the marker.
+        end: what ends a call; may be empty.
+        opening, separator, closing: what stands before, between and after calls.
+        arguments_key: the name of the arguments, next to "name", in a call's JSON.
+        has_parallel_calls: whether an answer of the models may hold several.
+        short_ids: calls have ids of nine letters and digits, as the models' templates ask for.
+    """
+
+    name: ToolFormatName
+    marker: str
+    bare: str | None
+    end: str
+    opening: str
+    separator: str
+    closing: str
+    arguments_key: str
+    has_parallel_calls: bool = True
+    short_ids: bool = False
+
+    def new_call_id(self) -> str:
+        if self.short_ids:
+            alphabet = string.ascii_letters + string.digits
+            return "".join(secrets.choice(alphabet) for _ in range(9))
+        return f"call_{secrets.token_hex(12)}"
+
+    def grammar(self, tools: Sequence[Mapping[str, Any]], *, has_one_call: bool) -> str:
+        """Matches answers that call these tools, at least once, in Lark's notation.
+
+        Args:
+            tools: each with "name" and perhaps "parameters", a JSON schema.
+            has_one_call: just once.
+        """
+        rules = []
+        calls = []
+        for index, tool in enumerate(tools):
+            head = f'{{"name": {json.dumps(tool["name"])}, "{self.arguments_key}": '
+            calls.append(f'{json.dumps(head)} arguments_{index} "}}"')
+            schema = {**(tool.get("parameters") or _NO_PARAMETERS)}
+            schema["x-guidance"] = {
+                "whitespace_flexible": False,
+                "item_separator": ", ",
+                "key_separator": ": ",
+                "lenient": False,
+            }
+            rules.append(f"arguments_{index}: %json {json.dumps(schema)}")
+        begin = self.marker + "\n" if self.end else ""
+        end = "\n" + self.end if self.end else ""
+        call = " ".join([*_literal(begin), f"({' | '.join(calls)})", *_literal(end)])
+        is_single = has_one_call or not self.has_parallel_calls
+        more = [] if is_single else [f"({' '.join([*_literal(self.separator), 'call'])})*"]
+        start = " ".join([*_literal(self.opening), "call", *more, *_literal(self.closing)])
+        return "\n".join([f"start: {start}", f"call: {call}", *rules])
+
+
+_FORMATS = (
+    ToolFormat(
+        name="hermes",
+        marker="<tool_call>",
+        bare=None,
+        end="</tool_call>",
+        opening="",
+        separator="\n",
+        closing="",
+        arguments_key="arguments",
+    ),
+    ToolFormat(
+        name="mistral",
+        marker="[TOOL_CALLS]",
+        bare="[",
+        end="",
+        opening="[",
+        separator=", ",
+        closing="]",
+        arguments_key="arguments",
+        short_ids=True,
+    ),
+    ToolFormat(
+        name="llama3",
+        marker="<|python_tag|>",
+        bare="{",
+        end="",
+        opening="",
+        separator="; ",
+        closing="",
+        arguments_key="parameters",
+        has_parallel_calls=False,
+    ),
+)
+TOOL_FORMATS: Mapping[str, ToolFormat] = {format.name: format for format in _FORMATS}
+
+
+def find_tool_format(chat_template: str | None) -> ToolFormat | None:
+    """The format that a chat template spells calls in; None if it knows of none."""
+    for tool_format in _FORMATS:
+        if chat_template is not None and tool_format.marker in chat_template:
+            return tool_format
+    # Not all templates of Llama 3 spell the tag.
+    if chat_template and "<|start_header_id|>" in chat_template and "tools" in chat_template:
+        return TOOL_FORMATS["llama3"]
+    return None
+
+
+def _literal(text: str) -> list[str]:
+    return [json.dumps(text)] if text else []
