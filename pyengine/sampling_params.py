@@ -13,7 +13,11 @@ MAX_STOP_TOKEN_IDS = 1024
 MAX_LOGIT_BIAS = 100.0
 MAX_LOGIT_BIASES = 1024
 MAX_N = 128
-MAX_GRAMMAR_CHARS = 100_000
+# Compiling the longest takes a few seconds at worst.
+MAX_GRAMMAR_CHARS = {"json_schema": 100_000, "regex": 100_000, "choice": 100_000, "grammar": 10_000}
+
+
+GrammarKind = Literal["json_schema", "regex", "choice", "grammar"]
 
 
 @dataclass(frozen=True)
@@ -24,21 +28,22 @@ class Grammar:
         kind: how `text` says it: "json_schema"; "regex", which the whole output matches; "choice",
             a JSON list of strings of which the output is one; "grammar", in Lark's notation or in
             GBNF (with a rule "root ::= ...").
-        text: at most 100,000 characters.
+        text: at most 100,000 characters, 10,000 of a "grammar".
         param: the field of the request that it came from, which errors name.
 
     Raises:
         InvalidRequestError: the text is too long.
     """
 
-    kind: Literal["json_schema", "regex", "choice", "grammar"]
+    kind: GrammarKind
     text: str
     param: str = field(default="grammar", compare=False)
 
     def __post_init__(self) -> None:
-        if len(self.text) > MAX_GRAMMAR_CHARS:
+        limit = MAX_GRAMMAR_CHARS[self.kind]
+        if len(self.text) > limit:
             raise InvalidRequestError(
-                f"{self.param} takes at most {MAX_GRAMMAR_CHARS} characters, got {len(self.text)}",
+                f"{self.param} takes at most {limit} characters, got {len(self.text)}",
                 self.param,
             )
 

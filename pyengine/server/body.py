@@ -39,7 +39,8 @@ class Body(BaseModel):
         if not isinstance(data, dict):
             return data
         given = {name: value for name, value in data.items() if value is not None}
-        for name in [name for name in given if name not in cls.model_fields]:
+        known = {field.alias or name for name, field in cls.model_fields.items()}
+        for name in [name for name in given if name not in known]:
             if info.context is None:
                 raise cls._complain_of(name)
             info.context.ignore(name)

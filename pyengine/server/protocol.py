@@ -11,6 +11,7 @@ from pyengine.sampling_params import MAX_LOGPROBS, SamplingParams
 from pyengine.server.body import Body
 from pyengine.server.errors import ApiError
 from pyengine.server.messages import ConversationBody, Messages
+from pyengine.server.structured_fields import StructuredFields
 
 # OpenAI's limits.
 MAX_METADATA_PAIRS = 16
@@ -116,7 +117,7 @@ class StreamOptions(Body):
         return self
 
 
-class GenerationBody(Body):
+class GenerationBody(StructuredFields):
     """The fields that both ways to generate share. Defaults and ranges are SamplingParams'."""
 
     model: str | None = None
@@ -157,7 +158,7 @@ class GenerationBody(Body):
 
     def _sampling_fields(self, defaults: Mapping[str, Any]) -> dict[str, Any]:
         given = {name: getattr(self, name) for name in self.model_fields_set & _SAMPLING_FIELDS}
-        return {**defaults, **given}
+        return {**defaults, **given, "grammar": self.grammar()}
 
     @model_validator(mode="after")
     def _check_stream_options(self) -> "GenerationBody":

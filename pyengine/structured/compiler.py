@@ -8,23 +8,30 @@ import json
 import re
 import threading
 from collections import OrderedDict
-from functools import cached_property
+from fractions import Fraction
+from functools import cached_property, partial
+from math import isfinite, lcm
+from typing import Any
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 from llguidance.gbnf_to_lark import gbnf_to_lark
 
 from pyengine.errors import InvalidRequestError
 from pyengine.sampling_params import Grammar
+from pyengine.structured.deep_stack import call_with_deep_stack
 from pyengine.structured.matcher import GrammarMatcher
 from pyengine.text.tokenizer import Tokenizer
 
 MAX_CACHED_GRAMMARS = 128
+MAX_COMMON_MULTIPLE = 100_000
+MAX_REASON_CHARS = 500
 
 # Between the tokens of JSON: nothing, a space, or a line end and an indentation. Without a bound
 # a small model may never come out of the spaces.
 _JSON_WHITESPACE = r" |\n[ \t]{0,40}"
 
 
+_REGEX_ERROR = re.compile(r"^error: .*$", re.MULTILINE)
 _GBNF_ROOT = re.compile(r"^\s*root\s*::=", re.MULTILINE)
 
 
@@ -55,7 +62,8 @@ class GrammarCompiler:
     def __init__(self, tokenizer: Tokenizer, vocab_size: int) -> None:
         self._tokenizer = tokenizer
         self._vocab_size = vocab_size
-        self._limits = LLParserLimits(verbose_errors=False)  # lest an error repeat the output
+        # Without verbose errors, which repeat the output.
+        self._limits = LLParserLimits(initial_lexer_fuel=500_000, verbose_errors=False)
         self._lock = threading.Lock()
         self._compiled: OrderedDict[Grammar, CompiledGrammar] = OrderedDict()  # latest use last
 
@@ -87,13 +95,11 @@ class GrammarCompiler:
             )
         try:
             source = _to_llguidance(grammar)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise _invalid(grammar, str(error)) from None
         with self._lock:
             vocabulary = self._vocabulary
-        start = LLMatcher(vocabulary, source, log_level=0, limits=self._limits)
-        if not start.is_error():
-            start.compute_bitmask()  # some grammars show only now that they can't be followed
+        start = call_with_deep_stack(partial(_start, vocabulary, source, self._limits))
         if start.is_error():
             raise _invalid(grammar, start.get_error())
         return CompiledGrammar(start)
@@ -103,6 +109,13 @@ class GrammarCompiler:
         eos_token_ids = sorted(self._tokenizer.eos_token_ids)
         tokens = TokenizerWrapper(_Tokens(self._tokenizer, self._vocab_size))
         return LLTokenizer(tokens, eos_token=eos_token_ids)
+
+
+def _start(vocabulary: LLTokenizer, source: str, limits: LLParserLimits) -> LLMatcher:
+    matcher = LLMatcher(vocabulary, source, log_level=0, limits=limits)
+    if not matcher.is_error():
+        matcher.compute_bitmask()  # some grammars show only now that they can't be followed
+    return matcher
 
 
 class _Tokens:
@@ -126,6 +139,7 @@ def _to_llguidance(grammar: Grammar) -> str:
     """
     match grammar.kind:
         case "json_schema":
+            _check_multiples(grammar.text)
             # Lenient would be to ignore the keywords that aren't supported.
             return LLMatcher.grammar_from_json_schema(
                 grammar.text,
@@ -142,6 +156,27 @@ def _to_llguidance(grammar: Grammar) -> str:
             return LLMatcher.grammar_from_lark(text)
 
 
+def _check_multiples(schema: str) -> None:
+    """Several multipleOf for one number are worked out as one automaton, with as many states as
+    their least common multiple: nothing else bounds them.
+
+    Raises:
+        ValueError: they are too many, or `schema` isn't JSON.
+    """
+    multiples: set[int] = set()
+
+    def collect(node: dict[str, Any]) -> None:
+        value = node.get("multipleOf")
+        if isinstance(value, int | float) and isfinite(value):
+            multiples.add(abs(Fraction(str(value)).numerator))
+
+    json.loads(schema, object_hook=collect)
+    if len(multiples) > 1 and lcm(*multiples) > MAX_COMMON_MULTIPLE:
+        raise ValueError(
+            f"the least common multiple of all multipleOf must be at most {MAX_COMMON_MULTIPLE}"
+        )
+
+
 def _gbnf_to_lark(text: str) -> str:
     try:
         return gbnf_to_lark(text)
@@ -153,4 +188,7 @@ def _invalid(grammar: Grammar, reason: str) -> InvalidRequestError:
     reason = reason.removesuffix("<non-verbose/>").strip()
     if reason.startswith("NoExtension"):
         reason = "no text matches it"
+    if len(reason) > MAX_REASON_CHARS:  # it repeats a line of the grammar, before what is wrong
+        error = _REGEX_ERROR.search(reason)
+        reason = reason[:MAX_REASON_CHARS] + "... " + ("" if error is None else error.group())
     return InvalidRequestError(f"{grammar.param}: {reason}", grammar.param)

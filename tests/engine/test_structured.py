@@ -167,13 +167,20 @@ def test_a_grammar_that_gets_out_of_hand_fails_its_request_alone():
         (Grammar("json_schema", '{"type": "integer", "minimum": 2, "maximum": 1}'), "Unsatisfi"),
         (Grammar("json_schema", '{"$ref": "#/$defs/x"}'), r"/\$defs/x"),
         (Grammar("json_schema", '{"x-guidance": {"lenient": true}, "not": {}}'), "not"),
-        (Grammar("json_schema", "{"), "EOF"),
+        (Grammar("json_schema", "{"), "Expecting"),
+        (Grammar("json_schema", "[" * 5000), "recursion"),
         (Grammar("regex", "a("), "unclosed group"),
         (Grammar("regex", "(?=a)b"), "look-around"),
         (Grammar("grammar", "start: missing"), "missing"),
         (Grammar("grammar", 'start: "a'), "lexer error"),
         (Grammar("grammar", "root ::= missing"), "missing"),
         (Grammar("grammar", "start: start"), "no text matches"),
+        (
+            Grammar("json_schema", '{"allOf": [{"multipleOf": 997}, {"multipleOf": 1009}]}'),
+            "multipleOf must be at most 100000",
+        ),
+        (Grammar("regex", "(" * 5000), "error: "),
+        (Grammar("grammar", "root ::= " + "(" * 5000), "recursion"),
         (Grammar("grammar", ""), "Empty grammar"),
     ],
 )
@@ -183,6 +190,15 @@ def test_a_grammar_that_cannot_be_honoured_is_refused_with_the_reason(grammar, r
         harness.add(prompt_of(3), greedy(grammar=grammar))
     assert caught.value.param == "grammar"
     harness.check_nothing_left()
+
+
+def test_rules_that_lead_to_rules_for_long_are_followed():
+    """llguidance recurses as deep as they go, and once ended the process."""
+    rules = "".join(f"r{i}: r{i + 1}\n" for i in range(650))
+    assert only(greedy(grammar=Grammar("grammar", f'start: r0\n{rules}r650: "a"'))).text == "a"
+    defs = {f"d{i}": {"$ref": f"#/$defs/d{i + 1}"} for i in range(2800)} | {"d2800": {"const": 1}}
+    schema = Grammar("json_schema", json.dumps({"$ref": "#/$defs/d0", "$defs": defs}))
+    assert only(greedy(grammar=schema)).text == "1"
 
 
 def test_a_model_without_an_end_token_takes_no_grammar():
