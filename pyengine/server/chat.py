@@ -1,5 +1,6 @@
 """POST /v1/chat/completions."""
 
+from functools import partial
 from typing import Any, Literal
 
 from aiohttp import web
@@ -10,7 +11,7 @@ from pyengine.server.body import read_body
 from pyengine.server.context import ENGINE
 from pyengine.server.generation import PromptOutput
 from pyengine.server.logprobs import chat_logprobs, prompt_logprobs
-from pyengine.server.prompts import encode_conversation, truncate_prompts
+from pyengine.server.prompts import encode_conversation, run_text_work, truncate_prompts
 from pyengine.server.protocol import ChatBody
 from pyengine.server.respond import (
     Wording,
@@ -125,7 +126,8 @@ async def create_chat_completion(request: web.Request) -> web.StreamResponse:
     params = body.sampling_params(sampling_defaults(request.app))
     tool_use = ToolUse(request.app, body) if body.usable_tools else None
     if tool_use is not None:
-        params = tool_use.constrain(params)
+        constrain = partial(tool_use.constrain, params)
+        params = await run_text_work(request.app, bool(body.must_call), constrain)
     prompt = await encode_conversation(request.app, body.conversation(body.messages))
     prompts = truncate_prompts(request.app, [prompt], body.truncate_prompt_tokens, params)
     wording = ChatWording(request.app[ENGINE].tokenizer, body, tool_use)

@@ -38,7 +38,9 @@ def _parse_content(value: Any) -> str:
     return "\n".join(texts)
 
 
-Content = Annotated[str, PlainValidator(_parse_content)]
+Content = Annotated[
+    str, PlainValidator(_parse_content, json_schema_input_type=str | list[dict[str, str]])
+]
 
 
 def _parse_arguments(value: Any) -> dict[str, Any]:
@@ -54,7 +56,9 @@ def _parse_arguments(value: Any) -> dict[str, Any]:
 
 class CalledFunction(Body):
     name: str
-    arguments: Annotated[dict[str, Any], PlainValidator(_parse_arguments)]
+    arguments: Annotated[
+        dict[str, Any], PlainValidator(_parse_arguments, json_schema_input_type=str)
+    ]
 
 
 class ToolCall(Body):

@@ -128,7 +128,9 @@ async def encode_conversation(app: web.Application, conversation: Conversation) 
     cost = _cost([message["content"] or "" for message in conversation.messages])
     encode = partial(conversation.encode, app[ENGINE].tokenizer, template)
     try:
-        text, token_ids = await run_text_work(app, cost > MAX_CHARS_ON_LOOP, encode)
+        # Tools and variables of the template may be large, and aren't worth measuring.
+        is_long = cost > MAX_CHARS_ON_LOOP or conversation.has_more_than_messages
+        text, token_ids = await run_text_work(app, is_long, encode)
         return Prompt(token_ids, text)
     except ChatTemplateError as error:
         raise InvalidRequestError(f"messages: {error}", "messages") from error

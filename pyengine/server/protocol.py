@@ -3,38 +3,22 @@
 import re
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, model_validator
 
 from pyengine.sampling_params import MAX_LOGPROBS, SamplingParams
+from pyengine.server.account import AccountBody
 from pyengine.server.body import Body
 from pyengine.server.errors import ApiError
 from pyengine.server.messages import ConversationBody, Messages
 from pyengine.server.structured_fields import StructuredFields
-
-# OpenAI's limits.
-MAX_METADATA_PAIRS = 16
-MAX_METADATA_KEY_CHARS = 64
-MAX_METADATA_VALUE_CHARS = 512
 
 MAX_TIMEOUT_S = 1e9
 MAX_CACHE_SALT_CHARS = 256
 
 _TOKEN_ID_PATTERN = re.compile(r"0|[1-9][0-9]{0,9}")
 _SAMPLING_FIELDS = frozenset(field.name for field in fields(SamplingParams))
-
-
-# What OpenAI takes, or took, and isn't to be had here -> why, or what to do instead.
-UNSUPPORTED_CHAT_FIELDS = {
-    "audio": "answers are text",
-    "functions": "use tools",
-    "function_call": "use tool_choice",
-    "prediction": "leave it out",
-    "reasoning_effort": "what a model's chat template knows of that goes into chat_template_kwargs",
-    "verbosity": "say it in a message",
-    "web_search_options": "no tools run on this server",
-}
 
 
 def _parse_prompts(value: Any) -> list[str] | list[list[int]]:
@@ -54,12 +38,6 @@ def _parse_prompts(value: Any) -> list[str] | list[list[int]]:
         "must be a string, a list of strings, a list of token ids, or a list of such lists, "
         "none of them empty"
     )
-
-
-def _check_not_stored(store: bool) -> bool:
-    if store:
-        raise ValueError("answers aren't kept here: leave it out, or send false")
-    return store
 
 
 def _check_truncation(num_tokens: int) -> int:
@@ -89,13 +67,6 @@ def _listed(value: Any) -> Any:
 Prompts = Annotated[list[str] | list[list[int]], PlainValidator(_parse_prompts)]
 LogitBias = Annotated[
     dict[int, float], PlainValidator(_parse_logit_bias, json_schema_input_type=dict[str, float])
-]
-Metadata = Annotated[
-    dict[
-        Annotated[str, Field(max_length=MAX_METADATA_KEY_CHARS)],
-        Annotated[str, Field(max_length=MAX_METADATA_VALUE_CHARS)],
-    ],
-    Field(max_length=MAX_METADATA_PAIRS),
 ]
 # One complaint about a list is enough: a list may be long.
 Strings = Annotated[list[str], Field(fail_fast=True)]
@@ -209,20 +180,11 @@ class CompletionBody(GenerationBody):
         return self
 
 
-class ChatBody(ConversationBody, GenerationBody):
-    unsupported = UNSUPPORTED_CHAT_FIELDS
-
+class ChatBody(ConversationBody, AccountBody, GenerationBody):
     messages: Messages
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
     logprobs: bool = False
     top_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
-    # Taken for compatibility; nothing depends on these.
-    metadata: Metadata | None = None
-    modalities: list[Literal["text"]] | None = None
-    prompt_cache_key: str | None = None
-    safety_identifier: str | None = None
-    service_tier: Literal["auto", "default"] | None = None
-    store: Annotated[bool, AfterValidator(_check_not_stored)] = False
 
     def sampling_params(self, defaults: Mapping[str, Any]) -> SamplingParams:
         given = self._sampling_fields(defaults)

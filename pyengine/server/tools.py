@@ -4,7 +4,7 @@ import dataclasses
 from typing import Annotated, Any, Literal
 
 from aiohttp import web
-from pydantic import Field, model_validator
+from pydantic import Field, PlainValidator, ValidationError, model_validator
 
 from pyengine.sampling_params import Grammar, SamplingParams
 from pyengine.server.body import Body
@@ -39,11 +39,32 @@ class NamedTool(Body):
     function: NamedFunction
 
 
+def _parse_tool_choice(value: Any) -> str | NamedTool:
+    """Written out since a union would complain of each of its types."""
+    if value in ("none", "auto", "required"):
+        return str(value)
+    try:
+        return NamedTool.model_validate(value)
+    except ValidationError:
+        raise ValueError(
+            'must be "none", "auto", "required" or {"type": "function", "function": {"name": ...}}'
+        ) from None
+
+
+ToolChoice = Annotated[
+    str | NamedTool,
+    PlainValidator(
+        _parse_tool_choice,
+        json_schema_input_type=Literal["none", "auto", "required"] | NamedTool,
+    ),
+]
+
+
 class ToolsBody(Body):
     """The fields about tools."""
 
     tools: Annotated[list[Tool], Field(min_length=1, max_length=MAX_TOOLS)] | None = None
-    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
+    tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
 
     @property

@@ -27,6 +27,10 @@ class Conversation:
     tools: Sequence[Mapping[str, Any]] | None = None
     template_kwargs: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def has_more_than_messages(self) -> bool:
+        return self.tools is not None or bool(self.template_kwargs)
+
     def encode(self, tokenizer: Tokenizer, template: ChatTemplate) -> tuple[str, list[int]]:
         """-> the text, and its token ids. Special tokens are those that the template writes: their
         names in messages are text.

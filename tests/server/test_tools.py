@@ -183,6 +183,25 @@ async def test_a_call_can_be_required(
         )
 
 
+async def test_required_calls_are_the_same_in_a_stream(start_server: StartServer) -> None:
+    server = await start_server(make_engine(num_kv_blocks=64), tool_call_parser="hermes")
+    body = {**BODY, "model": "alias", "tool_choice": "required", "seed": 3, "max_tokens": 90}
+    _, whole = await server.post(CHAT, body)
+    calls: list[list[str]] = []
+    finish_reason = None
+    for event in (await server.stream(CHAT, body))[:-1]:
+        [choice] = event["choices"]
+        finish_reason = choice["finish_reason"] or finish_reason
+        for piece in choice["delta"].get("tool_calls", ()):
+            if "id" in piece:
+                calls.append([piece["function"]["name"], ""])
+            calls[piece["index"]][1] += piece["function"]["arguments"]
+    [choice] = whole["choices"]
+    functions = [call["function"] for call in choice["message"]["tool_calls"]]
+    assert calls == [[function["name"], function["arguments"]] for function in functions]
+    assert finish_reason == choice["finish_reason"]
+
+
 BAD_SCHEMA = {"type": "object", "properties": {"a": {"not": {"type": "string"}}}}
 
 
@@ -199,6 +218,14 @@ BAD_SCHEMA = {"type": "object", "properties": {"a": {"not": {"type": "string"}}}
         ),
         ({"tools": None, "tool_choice": "auto"}, "tool_choice", "needs tools"),
         ({"tools": None, "parallel_tool_calls": True}, "parallel_tool_calls", "needs tools"),
+        (
+            {"tool_choice": "required", "response_format": {"type": "json_object"}},
+            "tool_choice",
+            "tool_choice excludes response_format",
+        ),
+        ({"tool_choice": "perhaps"}, "tool_choice", 'must be "none", "auto", "required" or {'),
+        ({"tool_choice": {"type": "custom"}}, "tool_choice", 'must be "none", "auto"'),
+        ({"tool_choice": 1}, "tool_choice", 'must be "none", "auto"'),
         (
             {"tool_choice": {"type": "function", "function": {"name": "x"}}},
             "tool_choice",
