@@ -8,7 +8,7 @@ A field that is null counts as left out.
 import asyncio
 import difflib
 from collections.abc import Mapping
-from functools import partial
+from functools import cache, partial
 from typing import Any, ClassVar, TypeVar
 
 from aiohttp import web
@@ -39,7 +39,7 @@ class Body(BaseModel):
         if not isinstance(data, dict):
             return data
         given = {name: value for name, value in data.items() if value is not None}
-        known = {field.alias or name for name, field in cls.model_fields.items()}
+        known = cls._names()
         for name in [name for name in given if name not in known]:
             if info.context is None:
                 raise cls._complain_of(name)
@@ -48,12 +48,18 @@ class Body(BaseModel):
         return given
 
     @classmethod
+    @cache
+    def _names(cls) -> frozenset[str]:
+        """Of the fields, as clients write them."""
+        return frozenset(field.alias or name for name, field in cls.model_fields.items())
+
+    @classmethod
     def _complain_of(cls, name: str) -> PydanticCustomError:
         if name in cls.unsupported:
             context = {"name": name, "hint": cls.unsupported[name]}
             return PydanticCustomError("unsupported_field", "unsupported field", context)
         name = name[:MAX_NAME_CHARS]
-        near = difflib.get_close_matches(name, cls.model_fields, n=1)
+        near = difflib.get_close_matches(name, sorted(cls._names()), n=1)
         hint = f"did you mean {near[0]}?" if near else ""
         return PydanticCustomError("unknown_field", "unknown field", {"name": name, "hint": hint})
 

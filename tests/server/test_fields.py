@@ -45,6 +45,12 @@ async def test_an_unknown_field_within_another_is_named_with_its_place(server: S
     assert answer["error"]["message"] == "unknown field: messages[1].nam; did you mean name?"
 
 
+async def test_a_field_is_suggested_by_the_name_that_clients_write(server: Server) -> None:
+    given = {"type": "json_schema", "json_schema": {"name": "x", "shema": {}}}
+    _, answer = await server.post(CHAT, {"messages": MESSAGES, "response_format": given})
+    assert answer["error"]["message"].endswith(".shema; did you mean schema?")
+
+
 async def test_an_unknown_field_that_is_null_counts_as_left_out(server: Server) -> None:
     status, _ = await server.post(CHAT, {"messages": MESSAGES, "zzz": None})
     assert status == 200
