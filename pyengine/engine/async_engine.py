@@ -151,6 +151,7 @@ class AsyncEngine:
         priority: int = 0,
         timeout_s: float | None = None,
         cache_salt: str | None = None,
+        arrival_ns: int | None = None,
     ) -> Request:
         """See Engine.new_request."""
         return self._engine.new_request(
@@ -161,6 +162,7 @@ class AsyncEngine:
             priority=priority,
             timeout_s=timeout_s,
             cache_salt=cache_salt,
+            arrival_ns=arrival_ns,
         )
 
     async def generate(self, request: Request) -> AsyncGenerator[RequestUpdate, None]:

@@ -167,9 +167,11 @@ class Engine:
         priority: int = 0,
         timeout_s: float | None = None,
         cache_salt: str | None = None,
+        arrival_ns: int | None = None,
     ) -> Request:
-        """A request that this engine can serve, with a seed drawn if `params` has none. May be
-        called from any thread; with a grammar it may take a second or two, see GrammarCompiler.
+        """A request that this engine can serve, with a seed drawn if `params` has none, and
+        arriving now unless it is told when it did. May be called from any thread; with a grammar it
+        may take a second or two, see GrammarCompiler.
 
         Raises:
             InvalidRequestError: it can never be served; `param` names the field at fault.
@@ -187,6 +189,7 @@ class Engine:
             timeout_s=timeout_s,
             grammar=grammar,
             cache_salt=cache_salt,
+            arrival_ns=time.monotonic_ns() if arrival_ns is None else arrival_ns,
         )
 
     def add_request(self, request: Request) -> None:

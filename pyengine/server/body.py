@@ -7,6 +7,7 @@ A field that is null counts as left out.
 
 import asyncio
 import difflib
+import time
 from collections.abc import Mapping
 from functools import cache, partial
 from typing import Any, ClassVar, TypeVar
@@ -15,7 +16,7 @@ from aiohttp import web
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, model_validator
 from pydantic_core import PydanticCustomError
 
-from pyengine.server.context import IGNORED_FIELDS, OPTIONS, TEXT_EXECUTOR
+from pyengine.server.context import ARRIVAL_NS, IGNORED_FIELDS, OPTIONS, TEXT_EXECUTOR
 from pyengine.server.errors import ApiError, from_validation_error
 
 # Checking runs at some 50 bytes a microsecond at best, at one at worst: many small objects.
@@ -91,6 +92,7 @@ async def read_body(request: web.Request, kind: type[BodyT]) -> BodyT:
             code="body_timeout",
             headers={"Connection": "close"},  # the rest may still come: nothing else can
         ) from None
+    request[ARRIVAL_NS] = time.monotonic_ns()
     ignored = request.app.get(IGNORED_FIELDS)
     validate = partial(kind.model_validate_json, data, context=ignored)
     try:

@@ -18,4 +18,5 @@ TEXT_EXECUTOR = web.AppKey("text_executor", ThreadPoolExecutor)  # long texts ar
 IGNORED_FIELDS = web.AppKey("ignored_fields", IgnoredFields)  # there if they are ignored
 CREATED = web.AppKey("created", int)  # Unix time of the start, in seconds
 
+ARRIVAL_NS = web.RequestKey("arrival_ns", int)  # when the body was there, as time.monotonic_ns
 REQUEST_ID = web.RequestKey("request_id", str)  # the client's X-Request-Id, or one of our own

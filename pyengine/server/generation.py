@@ -9,7 +9,7 @@ from aiohttp import web
 from pyengine.outputs import RequestUpdate, SequenceDelta, TokenLogprobs
 from pyengine.sampling_params import SamplingParams
 from pyengine.server.answers import ChoiceInfo, PyengineInfo, Usage
-from pyengine.server.context import ENGINE, METRICS
+from pyengine.server.context import ARRIVAL_NS, ENGINE, METRICS
 from pyengine.server.prompts import Prompt
 from pyengine.server.protocol import GenerationBody
 
@@ -33,15 +33,15 @@ class Generation:
 
     def __init__(
         self,
-        app: web.Application,
+        request: web.Request,
         call_id: str,
         prompts: list[Prompt],
         params: SamplingParams,
         body: GenerationBody,
     ) -> None:
         self.num_choices = len(prompts) * params.n
-        self._engine = app[ENGINE]
-        self._metrics = app[METRICS]
+        self._engine = request.app[ENGINE]
+        self._metrics = request.app[METRICS]
         self._n = params.n
         # Without a seed of the client's each request draws its own, lest equal prompts get equal
         # answers; with one, each gets what it would get alone.
@@ -54,6 +54,7 @@ class Generation:
                 priority=body.priority,
                 timeout_s=body.timeout,
                 cache_salt=body.cache_salt,
+                arrival_ns=request[ARRIVAL_NS],
             )
             for index, prompt in enumerate(prompts)
         ]

@@ -85,7 +85,7 @@ async def respond(
     the handler (see serve.make_runner), which closes the generation."""
     call_id = f"{wording.id_prefix}{uuid.uuid4().hex}"
     # Compiling a grammar takes time.
-    new_generation = partial(Generation, request.app, call_id, prompts, params, body)
+    new_generation = partial(Generation, request, call_id, prompts, params, body)
     generation = await run_text_work(request.app, params.grammar is not None, new_generation)
     envelope: Envelope = {
         "id": call_id,

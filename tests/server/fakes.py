@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 
@@ -151,6 +152,7 @@ class FakeAsyncEngine:
         priority: int = 0,
         timeout_s: float | None = None,
         cache_salt: str | None = None,
+        arrival_ns: int | None = None,
     ) -> Request:
         for name, ids in (
             ("prompt", prompt_token_ids),
@@ -173,6 +175,7 @@ class FakeAsyncEngine:
             priority=priority,
             timeout_s=timeout_s,
             cache_salt=cache_salt,
+            arrival_ns=time.monotonic_ns() if arrival_ns is None else arrival_ns,
         )
 
     async def generate_all(

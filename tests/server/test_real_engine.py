@@ -173,10 +173,14 @@ async def test_a_full_queue_turns_newcomers_away_and_serves_those_it_took(
 
 
 async def test_metrics_tell_the_truth_about_preempted_requests(
-    start_server: StartServer,
+    start_server: StartServer, gate: Gate
 ) -> None:
-    server = await start_server(make_engine(enable_prefix_caching=False))
-    await post_all(server, [body_of(number) for number in range(3)])
+    engine = make_engine(FaultInjection(before_stage=gate), enable_prefix_caching=False)
+    server = await start_server(engine)
+    calls = asyncio.create_task(post_all(server, [body_of(number) for number in range(3)]))
+    await until(lambda: len(engine._streams) == 3)
+    gate.open()
+    await calls
     samples = await scrape(server)
     assert samples["pyengine:num_preemptions_total"] >= 1
     assert samples["pyengine:recomputed_tokens_total"] > 0
@@ -208,7 +212,7 @@ async def test_a_drain_lets_streams_finish() -> None:
     engine = make_engine(num_kv_blocks=128)
     ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     with bind(options) as sock:
-        serving = asyncio.create_task(serve(engine, options, sock, ready.set_result))
+        serving = asyncio.create_task(serve(engine, options, sock, None, ready.set_result))
         url = await ready
 
         async def stream(number: int) -> list[Any]:

@@ -1,6 +1,7 @@
 """Fields beyond the common ones, over HTTP, on a real engine where numbers matter."""
 
 import asyncio
+import time
 
 import openai
 import pytest
@@ -122,3 +123,19 @@ async def test_a_cache_salt_keeps_prefixes_apart(start_server: StartServer) -> N
     assert await num_cached_tokens(cache_salt="theirs") == 0
     assert await num_cached_tokens(cache_salt="mine") > 0
     assert await num_cached_tokens() > 0
+
+
+async def test_the_time_that_it_takes_to_encode_a_prompt_counts(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoded_ns: list[int] = []
+    encode = server.engine.tokenizer.encode
+
+    def timed(text: str) -> list[int]:
+        encoded_ns.append(time.monotonic_ns())
+        return encode(text)
+
+    monkeypatch.setattr(server.engine.tokenizer, "encode", timed)
+    before_ns = time.monotonic_ns()
+    await server.openai.completions.create(model=MODEL, prompt="a")
+    assert before_ns <= server.engine.requests[0].arrival_ns <= encoded_ns[0]
