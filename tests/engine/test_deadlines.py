@@ -1,7 +1,7 @@
 """Requests end when their time is up, wherever they are, and leave nothing behind."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyengine.engine.deadlines import Deadlines
@@ -82,3 +82,31 @@ def test_deadlines_pass_in_order_and_are_forgotten(data):
     for now in range(6):
         due = sorted((at, request) for request, at in expected.items() if at <= now)
         assert deadlines.passed(now) == [request for _, request in due]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_random_traffic_with_deadlines_leaves_nothing_behind(data):
+    """Whoever isn't told of a timeout gets the right answer."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        clock = Clock(monkeypatch)
+        harness = Harness(
+            num_kv_blocks=data.draw(st.integers(6, 12), "num_kv_blocks"),
+            max_num_batched_tokens=data.draw(st.sampled_from([3, 8, 64]), "budget"),
+            enable_prefix_caching=data.draw(st.booleans(), "enable_prefix_caching"),
+        )
+        for seed in range(data.draw(st.integers(1, 8), "num_requests")):
+            timeout_s = data.draw(st.sampled_from([None, 1000.0, 3000.0]), "timeout_s")
+            params = greedy(data.draw(st.integers(1, 12), "max_tokens"))
+            harness.add(prompt_of(5, seed), params, timeout_s=timeout_s)
+            for _ in range(data.draw(st.integers(0, 4), "steps")):
+                harness.step()
+            if data.draw(st.booleans(), "time passes"):
+                clock.jump(1500)
+        harness.run()
+    for request_id, [sequence] in harness.sequences.items():
+        if request_id in harness.timed_out:
+            assert harness.outputs[request_id].outputs[0].finish_reason is None
+        else:
+            prompt = harness.outputs[request_id].prompt_token_ids
+            assert_same(harness.outputs[request_id], solo(prompt, sequence.params))
