@@ -127,7 +127,7 @@ async def create_chat_completion(request: web.Request) -> web.StreamResponse:
     tool_use = ToolUse(request.app, body) if body.usable_tools else None
     if tool_use is not None:
         constrain = partial(tool_use.constrain, params)
-        params = await run_text_work(request.app, bool(body.must_call), constrain)
+        params = await run_text_work(request.app, True, constrain)  # schemas may be large
     prompt = await encode_conversation(request.app, body.conversation(body.messages))
     prompts = truncate_prompts(request.app, [prompt], body.truncate_prompt_tokens, params)
     wording = ChatWording(request.app[ENGINE].tokenizer, body, tool_use)

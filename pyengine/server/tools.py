@@ -99,11 +99,6 @@ class ToolsBody(Body):
         if isinstance(self.tool_choice, NamedTool) and not self.must_call:
             name = self.tool_choice.function.name
             raise ApiError(400, f"tool_choice: there is no tool {name!r}", param="tool_choice")
-        for index, tool in enumerate(self.usable_tools):
-            if tool.function.strict and not self.must_call:
-                param = f"tools[{index}].function.strict"
-                message = f"{param}: true needs a tool_choice that is required or names a tool"
-                raise ApiError(400, message, param=param)
         return self
 
 
@@ -119,19 +114,41 @@ class ToolUse:
         self._format = _format_of(app)
 
     def constrain(self, params: SamplingParams) -> SamplingParams:
-        """The parameters with a grammar, if a tool has to be called.
+        """The parameters with a grammar, if a tool has to be called, or one is strict.
 
         Raises:
-            ApiError: 400, there is another grammar.
+            ApiError: 400, there is another grammar, or the format can't hold to a strict tool.
         """
-        tools = [tool.function.model_dump() for tool in self._body.must_call]
-        if not tools:
+        text = self._grammar()
+        if text is None:
             return params
         if params.grammar is not None:
-            message = f"tool_choice excludes {params.grammar.param}, unless it is auto or none"
-            raise ApiError(400, message, param="tool_choice")
-        text = self._format.grammar(tools, has_one_call=self._body.has_one_call)
+            param = "tool_choice" if self._body.must_call else "tools"
+            message = f"{params.grammar.param} excludes tools that are required or strict"
+            raise ApiError(400, message, param=param)
         return dataclasses.replace(params, grammar=Grammar("grammar", text, param="tools"))
+
+    def _grammar(self) -> str | None:
+        has_one_call = self._body.has_one_call
+        if tools := self._body.must_call:
+            functions = [tool.function.model_dump() for tool in tools]
+            return self._format.grammar(functions, has_one_call=has_one_call)
+        functions = [tool.function.model_dump() for tool in self._body.usable_tools]
+        if not any(function["strict"] for function in functions):
+            return None
+        if self._format.bare is not None:
+            index = [bool(function["strict"]) for function in functions].index(True)
+            param = f"tools[{index}].function.strict"
+            raise ApiError(
+                400,
+                f"{param}: true needs a tool_choice that is required or names a tool, as this "
+                f"model's calls ({self._format.name}) can't be told from text",
+                param=param,
+            )
+        for function in functions:
+            if not function["strict"]:
+                function["parameters"] = {"type": "object"}
+        return self._format.grammar_with_text(functions, has_one_call=has_one_call)
 
     def new_calls(self) -> "ToolCalls":
         names = [tool.function.name for tool in self._body.usable_tools]

@@ -1,6 +1,7 @@
 """The ways in which models write tool calls."""
 
 import json
+import re
 import secrets
 import string
 from collections.abc import Mapping, Sequence
@@ -51,6 +52,30 @@ class ToolFormat:
             tools: each with "name" and perhaps "parameters", a JSON schema.
             has_one_call: just once.
         """
+        is_single = has_one_call or not self.has_parallel_calls
+        call = [*_literal(self.marker if self.end else ""), "call"]
+        more = [] if is_single else [f"({' '.join([*_literal(self.separator), *call])})*"]
+        start = " ".join([*_literal(self.opening), *call, *more, *_literal(self.closing)])
+        return "\n".join([f"start: {start}", *self._call_rules(tools)])
+
+    def grammar_with_text(self, tools: Sequence[Mapping[str, Any]], *, has_one_call: bool) -> str:
+        """The same for answers that need call none, and may hold text around calls. Only for
+        formats in which a marker begins every call: there is no other way to tell it from text.
+        """
+        assert self.bare is None, f"{self.name}: calls may begin without a marker"
+        marker = json.dumps(self.marker)
+        anything = "/(?s:.*)/"
+        return "\n".join(
+            [
+                f"start: TEXT | {'before call' if has_one_call else '(before call)+'} TEXT",
+                f"before[suffix={marker}]: {anything}",
+                f"TEXT: {anything} & ~/(?s:.*){re.escape(self.marker)}(?s:.*)/",
+                *self._call_rules(tools),
+            ]
+        )
+
+    def _call_rules(self, tools: Sequence[Mapping[str, Any]]) -> list[str]:
+        """Of a call after its marker."""
         rules = []
         calls = []
         for index, tool in enumerate(tools):
@@ -64,13 +89,9 @@ class ToolFormat:
                 "lenient": False,
             }
             rules.append(f"arguments_{index}: %json {json.dumps(schema)}")
-        begin = self.marker + "\n" if self.end else ""
-        end = "\n" + self.end if self.end else ""
+        begin, end = ("\n", "\n" + self.end) if self.end else ("", "")
         call = " ".join([*_literal(begin), f"({' | '.join(calls)})", *_literal(end)])
-        is_single = has_one_call or not self.has_parallel_calls
-        more = [] if is_single else [f"({' '.join([*_literal(self.separator), 'call'])})*"]
-        start = " ".join([*_literal(self.opening), "call", *more, *_literal(self.closing)])
-        return "\n".join([f"start: {start}", f"call: {call}", *rules])
+        return [f"call: {call}", *rules]
 
 
 _FORMATS = (

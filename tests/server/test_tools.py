@@ -202,6 +202,32 @@ async def test_required_calls_are_the_same_in_a_stream(start_server: StartServer
     assert finish_reason == choice["finish_reason"]
 
 
+STRICT = [{"type": "function", "function": {**WEATHER["function"], "strict": True}}, TIME]
+
+
+async def test_strict_tools_hold_calls_to_a_grammar(start_server: StartServer) -> None:
+    server = await start(start_server)
+    body = {**BODY, "tools": STRICT}
+    for fields in ({}, {"tool_choice": "none"}):
+        assert (await server.post(CHAT, {**body, **fields}))[0] == 200
+    held, free = (request.params.grammar for request in server.engine.requests)
+    assert held is not None
+    assert "Bonn" in held.text
+    assert free is None
+    server = await start_server(make_engine(num_kv_blocks=64), tool_call_parser="hermes")
+    completion = await server.openai.chat.completions.create(
+        **{**body, "model": "alias"}, max_tokens=20, seed=1
+    )
+    assert completion.choices[0].message.content
+
+
+async def test_strict_is_refused_where_calls_look_like_text(start_server: StartServer) -> None:
+    server = await start(start_server, tool_call_parser="llama3")
+    status, answer = await server.post(CHAT, {**BODY, "tools": STRICT})
+    assert (status, answer["error"]["param"]) == (400, "tools[0].function.strict")
+    assert (await server.post(CHAT, {**BODY, "tools": STRICT, "tool_choice": "required"}))[0] == 200
+
+
 BAD_SCHEMA = {"type": "object", "properties": {"a": {"not": {"type": "string"}}}}
 
 
@@ -221,7 +247,7 @@ BAD_SCHEMA = {"type": "object", "properties": {"a": {"not": {"type": "string"}}}
         (
             {"tool_choice": "required", "response_format": {"type": "json_object"}},
             "tool_choice",
-            "tool_choice excludes response_format",
+            "response_format excludes tools that are required",
         ),
         ({"tool_choice": "perhaps"}, "tool_choice", 'must be "none", "auto", "required" or {'),
         ({"tool_choice": {"type": "custom"}}, "tool_choice", 'must be "none", "auto"'),
@@ -230,11 +256,6 @@ BAD_SCHEMA = {"type": "object", "properties": {"a": {"not": {"type": "string"}}}
             {"tool_choice": {"type": "function", "function": {"name": "x"}}},
             "tool_choice",
             "there is no tool 'x'",
-        ),
-        (
-            {"tools": [{"type": "function", "function": {"name": "x", "strict": True}}]},
-            "tools[0].function.strict",
-            "needs a tool_choice",
         ),
         (
             {"messages": [{"role": "user", "content": "a", "tool_calls": [{}]}]},

@@ -5,6 +5,7 @@ from itertools import combinations
 from typing import Any
 
 import pytest
+from llguidance import LLMatcher, LLTokenizer
 
 from pyengine.text.tool_formats import TOOL_FORMATS, find_tool_format
 from pyengine.text.tool_parser import ToolParser
@@ -140,8 +141,6 @@ def test_the_template_tells_the_format(template: str | None, name: str | None) -
 @pytest.mark.parametrize("name", TOOL_FORMATS)
 @pytest.mark.parametrize("has_one_call", [True, False])
 def test_what_the_grammar_allows_is_what_the_parser_finds(name: str, has_one_call: bool) -> None:
-    from llguidance import LLMatcher, LLTokenizer
-
     tools: list[dict[str, Any]] = [
         {"name": "time", "parameters": None},
         {
@@ -174,3 +173,33 @@ def test_what_the_grammar_allows_is_what_the_parser_finds(name: str, has_one_cal
         assert is_allowed == (len(expected) == 1 or can_have_two)
         assert [call for call, _ in parse(name, [answer])[1]] == expected
         assert all(json.loads(arguments) is not None for _, arguments in parse(name, [answer])[1])
+
+
+TIME_CALL = '<tool_call>\n{"name": "time", "arguments": {}}\n</tool_call>'
+
+
+@pytest.mark.parametrize("has_one_call", [True, False])
+@pytest.mark.parametrize(
+    ("answer", "num_calls"),
+    [
+        ("", 0),
+        ("Hello <tool_cal", 0),
+        (TIME_CALL, 1),
+        (f"See:\n{TIME_CALL} So.", 1),
+        (f"{TIME_CALL}\n{TIME_CALL}", 2),
+        ("<tool_call>no", None),
+        ("See <tool_call>", None),
+        (TIME_CALL.replace("{}", '{"a": 1}'), None),
+        (TIME_CALL.replace("time", "x"), None),
+    ],
+)
+def test_a_strict_tool_is_called_by_its_schema_or_not_at_all(
+    answer: str, num_calls: int | None, has_one_call: bool
+) -> None:
+    text = TOOL_FORMATS["hermes"].grammar_with_text([{"name": "time"}], has_one_call=has_one_call)
+    matcher = LLMatcher(LLTokenizer("byte"), LLMatcher.grammar_from_lark(text))
+    num_bytes = matcher.try_consume_tokens(list(answer.encode()))
+    is_allowed = num_bytes == len(answer.encode()) and matcher.is_accepting()
+    assert is_allowed == (num_calls in ((0, 1) if has_one_call else (0, 1, 2)))
+    if is_allowed:
+        assert len(parse("hermes", [answer])[1]) == num_calls
