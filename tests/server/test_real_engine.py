@@ -117,12 +117,14 @@ async def test_what_can_never_be_served_is_refused_at_once_and_the_next_is_serve
     await post_all(server, [body_of()])
 
 
-@pytest.mark.parametrize("field", ["prompt", "stop_token_ids"])
+@pytest.mark.parametrize(
+    ("field", "value"), [("prompt", [272]), ("stop_token_ids", [272]), ("logit_bias", {"272": 1})]
+)
 async def test_ids_outside_the_vocabulary_are_refused_by_field(
-    start_server: StartServer, field: str
+    start_server: StartServer, field: str, value: object
 ) -> None:
     server = await start_server(make_engine())
-    status, body = await server.post(COMPLETIONS, body_of(**{field: [272]}))
+    status, body = await server.post(COMPLETIONS, body_of(**{field: value}))
     assert (status, body["error"]["param"]) == (400, field)
     await post_all(server, [body_of()])
 
