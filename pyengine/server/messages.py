@@ -46,8 +46,8 @@ Content = Annotated[
 def _parse_arguments(value: Any) -> dict[str, Any]:
     """A JSON object, spelled as a string -> the object; empty strings count as one."""
     try:
-        arguments = json.loads(value or "{}")
-    except (TypeError, ValueError, RecursionError):
+        arguments = json.loads(value or "{}") if isinstance(value, str) else None
+    except (ValueError, RecursionError):
         arguments = None
     if not isinstance(arguments, dict):
         raise ValueError("must be a JSON object, spelled as a string")

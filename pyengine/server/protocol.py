@@ -206,6 +206,9 @@ class ChatBody(ConversationBody, AccountBody, GenerationBody):
         return self
 
 
+_PROMPT_FIELDS = ("add_special_tokens",)
+
+
 class TokenizeBody(ConversationBody):
     """Either a prompt or messages."""
 
@@ -218,6 +221,10 @@ class TokenizeBody(ConversationBody):
     def _check_one_input(self) -> "TokenizeBody":
         if (self.prompt is None) == (self.messages is None):
             raise ApiError(400, "give either prompt or messages", param="prompt")
+        for_other = ConversationBody.model_fields if self.messages is None else _PROMPT_FIELDS
+        if useless := sorted(self.model_fields_set.intersection(for_other)):
+            other = "messages" if self.messages is None else "prompt"
+            raise ApiError(400, f"{useless[0]} goes with {other} only", param=useless[0])
         return self
 
 

@@ -77,6 +77,12 @@ async def test_messages_are_tokenized_as_a_chat_would_be(server: Server) -> None
         ("/tokenize", {}, "prompt"),
         ("/tokenize", {"prompt": "a", "messages": [{"role": "user", "content": "a"}]}, "prompt"),
         ("/tokenize", {"prompt": 3}, "prompt"),
+        ("/tokenize", {"prompt": "a", "continue_final_message": True}, "continue_final_message"),
+        (
+            "/tokenize",
+            {"messages": [{"role": "user", "content": "a"}], "add_special_tokens": False},
+            "add_special_tokens",
+        ),
         ("/tokenize", {"prompt": "a", "n": 1}, "n"),
         ("/detokenize", {"tokens": [258]}, "tokens"),
         ("/detokenize", {"tokens": [-1]}, "tokens"),

@@ -267,19 +267,24 @@ BAD_SCHEMA = {"type": "object", "properties": {"a": {"not": {"type": "string"}}}
             "messages[0].tool_call_id",
             "required",
         ),
-        ({"messages": [{"role": "assistant"}]}, "messages[0].content", "required"),
-        (
-            {
-                "messages": [
-                    {
-                        "role": "assistant",
-                        "tool_calls": [{"id": "x", "function": {"name": "a", "arguments": "[]"}}],
-                    }
-                ]
-            },
-            "messages[0].tool_calls[0].function.arguments",
-            "must be a JSON object",
+        *(
+            (
+                {
+                    "messages": [
+                        {
+                            "role": "assistant",
+                            "tool_calls": [
+                                {"id": "x", "function": {"name": "a", "arguments": arguments}}
+                            ],
+                        }
+                    ]
+                },
+                "messages[0].tool_calls[0].function.arguments",
+                "must be a JSON object, spelled as a string",
+            )
+            for arguments in ("[]", "{", {}, 0, "[" * 100_000)
         ),
+        ({"messages": [{"role": "assistant"}]}, "messages[0].content", "required"),
     ],
 )
 async def test_what_is_wrong_with_tools_is_told(
