@@ -1,10 +1,12 @@
 """Tool calls are found in answers, however these are cut up."""
 
 import json
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from llguidance import LLMatcher, LLTokenizer
 
 from pyengine.text.tool_formats import TOOL_FORMATS, find_tool_format
@@ -99,6 +101,36 @@ def test_calls_are_found_wherever_the_answer_is_cut(
         first, second = cuts
         pieces = [answer[:first], answer[first:second], answer[second:]]
         assert parse(name, pieces) == (text, calls)
+
+
+@given(
+    name=st.sampled_from(sorted(TOOL_FORMATS)),
+    fragments=st.lists(
+        st.sampled_from(
+            [
+                *("<tool_call>", "</tool_call>", "[TOOL_CALLS]", "<|python_tag|>", "<", "tool"),
+                *(
+                    '{"name": "time", "arguments": {"a": [1]}}',
+                    '{"name": "time"',
+                    ', "arguments": ',
+                ),
+                *("{", "}", "[", "]", ";", ",", '"', "\\", "\n", " ", "x", "é"),
+            ]
+        ),
+        max_size=12,
+    ),
+    cuts=st.lists(st.integers(0, 200), max_size=4),
+)
+def test_any_answer_is_read_the_same_however_it_is_cut(
+    name: str, fragments: list[str], cuts: list[int]
+) -> None:
+    answer = "".join(fragments)
+    ends = [0, *sorted(min(cut, len(answer)) for cut in cuts), len(answer)]
+    pieces = [answer[start:end] for start, end in pairwise(ends)]
+    whole = parse(name, [answer])
+    assert parse(name, pieces) == whole
+    if not whole[1]:
+        assert whole[0] == answer, "without a call, all of it is text"
 
 
 def test_text_is_held_back_only_as_far_as_a_marker_may_have_begun() -> None:
