@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from pyengine._loader import load_core
@@ -107,11 +108,11 @@ class InputBuilder:
             ],
         )
 
-    def _forbidden_tokens(self, allowed: bytes) -> Tensor:
+    def _forbidden_tokens(self, allowed: bytes) -> NDArray[np.bool_]:
         """bool [V], from a bit for each token of the vocabulary."""
         packed = np.invert(np.frombuffer(allowed, dtype=np.uint8))
         bits = np.unpackbits(packed, count=self._vocab_size, bitorder="little")
-        return torch.from_numpy(bits.view(np.bool_))
+        return bits.view(np.bool_)
 
 
 def _num_logits(row: ScheduledSequence) -> int:

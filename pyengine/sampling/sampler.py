@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from pyengine import ops
@@ -53,7 +55,7 @@ class SamplingInputs:
     # (row, token ids) that may not be drawn: those that end a sequence below min_tokens.
     banned: list[tuple[int, list[int]]]
     # (row, bool [V]), true for the tokens that the row's grammar doesn't allow.
-    forbidden: list[tuple[int, Tensor]]
+    forbidden: list[tuple[int, NDArray[np.bool_]]]
 
 
 @dataclass
@@ -93,7 +95,10 @@ def sample(logits: Tensor, inputs: SamplingInputs) -> SampledTokens:
     for row, token_ids in inputs.banned:
         logits[row, token_ids] = -torch.inf
     for row, is_forbidden in inputs.forbidden:
-        logits[row].masked_fill_(is_forbidden, -torch.inf)
+        # All bits set is a NaN, which is drawn as -inf is: never. Two passes of NumPy's are faster
+        # than a conditional copy, and than PyTorch, which would share them out to threads.
+        bits = logits[row].numpy().view(np.int32)
+        np.bitwise_or(bits, -is_forbidden.view(np.int8), out=bits)
     chosen = ops.sample(
         logits,
         settings.temperature,
