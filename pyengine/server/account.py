@@ -29,6 +29,7 @@ def _check_not_stored(store: bool) -> bool:
     return store
 
 
+NotStored = Annotated[bool, AfterValidator(_check_not_stored)]
 Metadata = Annotated[
     dict[
         Annotated[str, Field(max_length=MAX_METADATA_KEY_CHARS)],
@@ -48,4 +49,4 @@ class AccountBody(Body):
     prompt_cache_key: str | None = None
     safety_identifier: str | None = None
     service_tier: Literal["auto", "default"] | None = None
-    store: Annotated[bool, AfterValidator(_check_not_stored)] = False
+    store: NotStored = False

@@ -13,6 +13,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 import pyengine
 from pyengine.engine import AsyncEngine
+from pyengine.server.anthropic import create_message
 from pyengine.server.auth import auth_middleware
 from pyengine.server.chat import create_chat_completion
 from pyengine.server.completions import create_completion
@@ -27,11 +28,12 @@ from pyengine.server.context import (
     TEXT_EXECUTOR,
 )
 from pyengine.server.cors import add_cors_headers, options_middleware
-from pyengine.server.errors import ApiError, error_middleware
+from pyengine.server.errors import ANTHROPIC_PATH, ApiError, error_middleware
 from pyengine.server.ignored_fields import IgnoredFields
 from pyengine.server.metrics import Metrics
 from pyengine.server.options import ServerOptions
 from pyengine.server.respond import check_accepting, check_model
+from pyengine.server.responses import create_response
 from pyengine.server.tokenize import detokenize, tokenize
 
 NUM_TEXT_THREADS = 2
@@ -59,6 +61,8 @@ def create_app(engine: AsyncEngine, options: ServerOptions) -> web.Application:
         [
             web.post("/v1/completions", create_completion),
             web.post("/v1/chat/completions", create_chat_completion),
+            web.post("/v1/responses", create_response),
+            web.post(ANTHROPIC_PATH, create_message),
             web.get("/v1/models", list_models),
             web.get("/v1/models/{model:.+}", show_model),
             web.post("/tokenize", tokenize),

@@ -21,6 +21,16 @@ from pyengine.server.context import REQUEST_ID
 logger = logging.getLogger(__name__)
 
 RETRY_AFTER_S = 1
+# Where errors are Anthropic's.
+ANTHROPIC_PATH = "/v1/messages"
+_ANTHROPIC_TYPES = {
+    401: "authentication_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
 
 
 class ApiError(Exception):
@@ -89,6 +99,14 @@ def to_api_error(error: Exception, request: web.Request) -> ApiError:
             return ApiError(500, f"internal error (request {request_id})", code="internal_error")
 
 
+def anthropic_error(error: ApiError, request_id: str) -> dict[str, Any]:
+    """Anthropic's error object."""
+    default = "invalid_request_error" if error.status < 500 else "api_error"
+    kind = _ANTHROPIC_TYPES.get(error.status, default)
+    told = {"type": kind, "message": error.message}
+    return {"type": "error", "error": told, "request_id": request_id}
+
+
 def from_validation_error(error: ValidationError) -> ApiError:
     """The first of pydantic's complaints about a body, with the field at fault."""
     first = error.errors(include_url=False)[0]
@@ -133,7 +151,11 @@ async def error_middleware(request: web.Request, handler: Handler) -> web.Stream
     except ConnectionResetError:
         raise  # the client is gone: there is nobody to answer
     except Exception as error:
-        return to_api_error(error, request).response()
+        told = to_api_error(error, request)
+        if request.path != ANTHROPIC_PATH:
+            return told.response()
+        body = anthropic_error(told, request[REQUEST_ID])
+        return web.json_response(body, status=told.status, headers=told.headers)
 
 
 def _from_http_exception(error: web.HTTPException, request: web.Request) -> ApiError:

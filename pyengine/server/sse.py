@@ -23,6 +23,11 @@ def encode_event(data: Mapping[str, Any]) -> bytes:
     return b"data: %b\n\n" % to_json(data)
 
 
+def encode_typed_event(data: Mapping[str, Any]) -> bytes:
+    """An event that is named as its data's type."""
+    return b"event: %b\ndata: %b\n\n" % (data["type"].encode(), to_json(data))
+
+
 class ChunkEncoder:
     """Events that have one choice each and most else in common, which is encoded but once.
 

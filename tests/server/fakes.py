@@ -164,7 +164,9 @@ class FakeAsyncEngine:
         if not prompt_token_ids:
             raise InvalidRequestError("the prompt must hold at least one token", "prompt")
         if len(prompt_token_ids) + (params.max_tokens or 1) - 1 > self.max_model_len:
-            raise InvalidRequestError("the request is too long", "max_tokens")
+            raise InvalidRequestError(
+                "max_tokens is too large: the request is too long", "max_tokens"
+            )
         seed = next(self._seeds) if params.seed is None else params.seed
         return Request(
             request_id,

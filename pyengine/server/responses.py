@@ -1,0 +1,216 @@
+"""POST /v1/responses: the text form of OpenAI's Responses API."""
+
+import time
+import uuid
+from functools import partial
+from typing import Annotated, Any, Literal
+
+from aiohttp import web
+from pydantic import BeforeValidator, Field, PlainValidator
+
+from pyengine.outputs import CompletionOutput
+from pyengine.sampling_params import SamplingParams
+from pyengine.server.account import Metadata, NotStored
+from pyengine.server.body import Body, read_body
+from pyengine.server.errors import ApiError
+from pyengine.server.generation import Generation
+from pyengine.server.messages import Message
+from pyengine.server.protocol import ChatBody
+from pyengine.server.respond import check_accepting, check_model
+from pyengine.server.single import SingleWording, new_generation, respond_single
+from pyengine.server.sse import encode_typed_event
+from pyengine.server.text_parts import parse_text
+
+# What we don't have of the API -> what to do instead.
+UNSUPPORTED_FIELDS = {
+    "background": "answers aren't kept here",
+    "conversation": "answers aren't kept here: send the conversation as input",
+    "previous_response_id": "answers aren't kept here: send the conversation as input",
+    "reasoning": "use /v1/chat/completions with chat_template_kwargs",
+    "text": "use /v1/chat/completions with response_format",
+    "tools": "use /v1/chat/completions",
+    "tool_choice": "use /v1/chat/completions",
+    "top_logprobs": "use /v1/chat/completions",
+}
+# The fields of chat completions that are called otherwise here.
+NAMES = {"messages": "input", "max_tokens": "max_output_tokens"}
+_PARTS = {"input_text": (), "output_text": ("annotations", "logprobs")}
+
+
+ItemContent = Annotated[
+    str,
+    PlainValidator(
+        partial(parse_text, kinds=_PARTS), json_schema_input_type=str | list[dict[str, Any]]
+    ),
+]
+
+
+class InputItem(Body):
+    """A message. Those of answers may be sent back as they came."""
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: ItemContent
+    type: Literal["message"] = "message"
+    id: str | None = None
+    status: Literal["in_progress", "completed", "incomplete"] | None = None
+
+
+def _parse_input(value: Any) -> Any:
+    """A string is one message of the user."""
+    return [{"role": "user", "content": value}] if isinstance(value, str) else value
+
+
+class ResponsesBody(Body):
+    unsupported = UNSUPPORTED_FIELDS
+
+    input: Annotated[
+        list[InputItem],
+        Field(min_length=1, fail_fast=True),
+        BeforeValidator(_parse_input, json_schema_input_type=str | list[InputItem]),
+    ]
+    model: str | None = None
+    instructions: str | None = None
+    max_output_tokens: Annotated[int, Field(ge=1)] | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    stream: bool = False
+    store: NotStored = False
+    truncation: Literal["disabled"] = "disabled"
+    # Taken for compatibility; nothing depends on these.
+    metadata: Metadata | None = None
+    prompt_cache_key: str | None = None
+    safety_identifier: str | None = None
+    service_tier: Literal["auto", "default"] | None = None
+    user: str | None = None
+
+    def as_chat(self) -> ChatBody:
+        messages = [Message(role=item.role, content=item.content) for item in self.input]
+        if self.instructions is not None:
+            messages.insert(0, Message(role="system", content=self.instructions))
+        return ChatBody(
+            messages=messages,
+            max_completion_tokens=self.max_output_tokens,
+            temperature=self.temperature,
+            top_p=self.top_p,
+        )
+
+
+class ResponseWording(SingleWording):
+    def __init__(
+        self,
+        body: ResponsesBody,
+        generation: Generation,
+        params: SamplingParams,
+        response_id: str,
+        model: str,
+    ) -> None:
+        self._generation = generation
+        self._item_id = f"msg_{uuid.uuid4().hex}"
+        self._num_events = 0
+        self._response: dict[str, Any] = {
+            "id": response_id,
+            "object": "response",
+            "created_at": int(time.time()),
+            "status": "in_progress",
+            "background": False,
+            "error": None,
+            "incomplete_details": None,
+            "instructions": body.instructions,
+            "max_output_tokens": body.max_output_tokens,
+            "metadata": body.metadata or {},
+            "model": model,
+            "output": [],
+            "parallel_tool_calls": True,
+            "previous_response_id": None,
+            "reasoning": {"effort": None, "summary": None},
+            "service_tier": "default",
+            "store": False,
+            "temperature": params.temperature,
+            "text": {"format": {"type": "text"}},
+            "tool_choice": "auto",
+            "tools": [],
+            "top_p": params.top_p,
+            "truncation": body.truncation,
+            "usage": None,
+            "user": body.user,
+        }
+
+    def answer(self, output: CompletionOutput) -> web.Response:
+        return web.json_response(self._finished(output))
+
+    def opening(self) -> list[bytes]:
+        return [
+            self._event("response.created", response=self._response),
+            self._event("response.in_progress", response=self._response),
+            self._event(
+                "response.output_item.added", output_index=0, item=self._item("in_progress", [])
+            ),
+            self._part_event("response.content_part.added", part=_part("")),
+        ]
+
+    def text(self, text: str) -> list[bytes]:
+        return [self._part_event("response.output_text.delta", delta=text, logprobs=[])]
+
+    def closing(self, output: CompletionOutput) -> list[bytes]:
+        response = self._finished(output)
+        return [
+            self._part_event("response.output_text.done", text=output.text, logprobs=[]),
+            self._part_event("response.content_part.done", part=_part(output.text)),
+            self._event("response.output_item.done", output_index=0, item=response["output"][0]),
+            self._event(f"response.{response['status']}", response=response),
+        ]
+
+    def failure(self, error: ApiError) -> list[bytes]:
+        told = {"code": "server_error", "message": error.message}
+        response = {**self._response, "status": "failed", "error": told}
+        return [self._event("response.failed", response=response)]
+
+    def _finished(self, output: CompletionOutput) -> dict[str, Any]:
+        is_cut = output.finish_reason == "length"
+        status = "incomplete" if is_cut else "completed"
+        usage = self._generation.usage()
+        cached = usage["prompt_tokens_details"]["cached_tokens"]
+        return {
+            **self._response,
+            "status": status,
+            "incomplete_details": {"reason": "max_output_tokens"} if is_cut else None,
+            "output": [self._item(status, [_part(output.text)])],
+            "usage": {
+                "input_tokens": usage["prompt_tokens"],
+                "input_tokens_details": {"cached_tokens": cached, "cache_write_tokens": 0},
+                "output_tokens": usage["completion_tokens"],
+                "output_tokens_details": {"reasoning_tokens": 0},
+                "total_tokens": usage["total_tokens"],
+            },
+        }
+
+    def _item(self, status: str, content: list[dict[str, Any]]) -> dict[str, Any]:
+        return {
+            "id": self._item_id,
+            "type": "message",
+            "role": "assistant",
+            "status": status,
+            "content": content,
+        }
+
+    def _part_event(self, kind: str, **fields: Any) -> bytes:
+        return self._event(kind, item_id=self._item_id, output_index=0, content_index=0, **fields)
+
+    def _event(self, kind: str, **fields: Any) -> bytes:
+        data = {"type": kind, "sequence_number": self._num_events, **fields}
+        self._num_events += 1
+        return encode_typed_event(data)
+
+
+async def create_response(request: web.Request) -> web.StreamResponse:
+    check_accepting(request.app)
+    body = await read_body(request, ResponsesBody)
+    model = check_model(request.app, body.model)
+    response_id = f"resp_{uuid.uuid4().hex}"
+    generation, params = await new_generation(request, response_id, body.as_chat(), NAMES)
+    wording = ResponseWording(body, generation, params, response_id, model)
+    return await respond_single(request, generation, wording, stream=body.stream)
+
+
+def _part(text: str) -> dict[str, Any]:
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
