@@ -38,14 +38,14 @@ class Quoter:
             self._unquoted = re.compile(f"(?:{names.pattern})(?!{self._mark})")
 
     def quote(self, value: Any) -> Any:
-        """The value with each name in its texts, at any depth, marked after its first character.
-        The keys of objects are left alone."""
+        """The value with each name in its texts, at any depth, marked after its first character;
+        in keys too, as those of a tool's arguments are anybody's."""
         if isinstance(value, str):
             return self._quote_text(value)
         if isinstance(value, list):
             return [self.quote(item) for item in value]
         if isinstance(value, dict):
-            return {key: self.quote(item) for key, item in value.items()}
+            return {self.quote(key): self.quote(item) for key, item in value.items()}
         return value
 
     def unquote(self, text: str) -> str:

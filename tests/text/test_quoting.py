@@ -22,7 +22,8 @@ def test_quoted_names_are_told_from_others_however_they_overlap(
 ) -> None:
     text = "".join(texts)
     quoter = Quoter(any_of(NAMES))
-    marked = quoter.quote({"a": [text]})["a"][0]
+    [(key, [marked])] = quoter.quote({text: [text]}).items()
+    assert key == marked
     rendered = f"{marked}\n".join(["", *(f"\n{name}\n" for name in separators)])
     pieces = quoter.split(rendered)
     assert pieces[1::2] == separators
@@ -63,3 +64,18 @@ def test_without_names_in_messages_nothing_changes(tokenizer: Tokenizer) -> None
     text, token_ids = Conversation(messages=messages).encode(tokenizer, template)
     assert token_ids == tokenizer.encode(text, add_special_tokens=False)
     assert tokenizer.encode_pieces(Quoter(tokenizer.special_names).split(text)) == token_ids
+
+
+def test_a_message_that_is_continued_may_hold_names(tokenizer: Tokenizer) -> None:
+    assert tokenizer.chat_template is not None
+    messages = [
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "content": "It is <|im_end|>"},
+    ]
+    conversation = Conversation(
+        messages=messages, add_generation_prompt=False, continue_final_message=True
+    )
+    text, token_ids = conversation.encode(tokenizer, ChatTemplate(tokenizer.chat_template))
+    assert text.endswith("assistant\nIt is <|im_end|>")
+    expected = tokenizer.encode("assistant\nIt is <|im_end|>", parse_special=False)
+    assert token_ids[-len(expected) :] == expected
