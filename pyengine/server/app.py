@@ -31,6 +31,7 @@ from pyengine.server.cors import add_cors_headers, options_middleware
 from pyengine.server.errors import ANTHROPIC_PATH, ApiError, error_middleware
 from pyengine.server.ignored_fields import IgnoredFields
 from pyengine.server.metrics import Metrics
+from pyengine.server.openapi import show_docs, show_openapi
 from pyengine.server.options import ServerOptions
 from pyengine.server.respond import check_accepting, check_model
 from pyengine.server.responses import create_response
@@ -68,6 +69,8 @@ def create_app(engine: AsyncEngine, options: ServerOptions) -> web.Application:
             web.post("/tokenize", tokenize),
             web.post("/detokenize", detokenize),
             web.post("/v1/embeddings", refuse_embeddings),
+            web.get("/openapi.json", show_openapi),
+            web.get("/docs", show_docs),
             web.get("/health", show_health),
             web.get("/ready", show_health),
             web.get("/ping", show_health),

@@ -9,7 +9,9 @@ from pyengine.server.context import OPTIONS
 from pyengine.server.errors import ApiError
 
 # What load balancers and monitors ask for, and what tells nothing of the model's answers.
-OPEN_PATHS = frozenset({"/health", "/ready", "/ping", "/metrics", "/version"})
+OPEN_PATHS = frozenset(
+    {"/health", "/ready", "/ping", "/metrics", "/version", "/openapi.json", "/docs"}
+)
 
 
 @web.middleware
