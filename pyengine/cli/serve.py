@@ -78,6 +78,9 @@ def _serve(config: EngineConfig, options: ServerOptions) -> int:
 
 def _greeting(url: str, options: ServerOptions) -> str:
     model = options.served_model_names[0]
+    headers = "-H 'Content-Type: application/json'"
+    if options.api_keys:
+        headers += ' -H "Authorization: Bearer $PYENGINE_API_KEY"'
     to_socket = "" if options.uds is None else f"--unix-socket {shlex.quote(options.uds)} "
     body = json.dumps(
         {
@@ -90,5 +93,5 @@ def _greeting(url: str, options: ServerOptions) -> str:
     return f"""\
 {model} is served on {url}/v1 (metrics on {url}/metrics). Try:
 
-curl {to_socket}{url}/v1/chat/completions -H 'Content-Type: application/json' -d {shlex.quote(body)}
+curl {to_socket}{url}/v1/chat/completions {headers} -d {shlex.quote(body)}
 """

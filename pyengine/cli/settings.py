@@ -7,14 +7,18 @@ the file, and that before the default.
 
 import argparse
 import dataclasses
+import types
 import typing
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pyengine.cli.options import Setting, UsageError, flag_of, parse_bytes
 
 PREFIX = "PYENGINE_"
+
+_WORDS = {bool: "true or false", int: "an integer", float: "a number", str: "a string"}
+_BOOLEANS = {"true": True, "1": True, "on": True, "false": False, "0": False, "off": False}
 
 
 def read_settings(
@@ -72,23 +76,45 @@ def _read_yaml(path: str) -> dict[Any, Any]:
 
 
 def _convert(name: str, hint: Any, value: Any, source: str, *, is_text: bool = False) -> object:
-    """A setting as its field's type. Text comes from the environment: lists have commas there."""
-    from pydantic import TypeAdapter, ValidationError
+    """A setting as its field's type. Text comes from the environment: lists have commas there.
 
+    Raises:
+        UsageError: it isn't of that type. The value stays out of the message: it may be a key.
+    """
+    kinds = set(typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,))
+    if value is None and types.NoneType in kinds:
+        return None
+    (kind,) = kinds - {types.NoneType}
+    if typing.get_origin(kind) is tuple:
+        if isinstance(value, str):
+            value = value.split(",") if is_text else [value]
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise UsageError(f"{source} must be a string or a list of strings")
+        return tuple(value)
     if name.endswith("_bytes") and isinstance(value, str):
         try:
             return parse_bytes(value)
         except argparse.ArgumentTypeError as error:
             raise UsageError(f"{source}: {error}") from error
-    if typing.get_origin(hint) is tuple:
-        if isinstance(value, str):
-            value = value.split(",") if is_text else [value]
-        value = tuple(value) if isinstance(value, list) else value
-        is_text = False
+    if typing.get_origin(kind) is Literal:
+        choices = typing.get_args(kind)
+        if value not in choices:
+            raise UsageError(f"{source} must be one of {', '.join(map(str, choices))}")
+        return value
+    if is_text and kind is not str:
+        value = _parse(kind, value)
+    if isinstance(value, int) and not isinstance(value, bool) and kind is float:
+        value = float(value)
+    if type(value) is not kind:
+        raise UsageError(f"{source} must be {_WORDS[kind]}")
+    return value
+
+
+def _parse(kind: type, text: str) -> object:
+    """Text as a value of a type, or itself if it isn't one."""
+    if kind is bool:
+        return _BOOLEANS.get(text.lower(), text)
     try:
-        return TypeAdapter(hint).validate_python(value, strict=not is_text)
-    except ValidationError as error:
-        # The value stays out of the message: it may be a key.
-        expected = error.errors(include_url=False)[0]["msg"].removeprefix("Input ")
-        expected = expected[0].lower() + expected[1:]
-        raise UsageError(f"{source}: {expected}") from error
+        return kind(text)
+    except ValueError:
+        return text

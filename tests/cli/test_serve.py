@@ -79,6 +79,17 @@ def test_the_readme_shows_the_curl_line_that_is_printed(
     assert request_of(shown) == request_of(printed)
 
 
+def test_the_printed_curl_line_takes_the_key_and_the_socket_but_does_not_show_the_key(
+    served: list[ServerOptions], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["serve", "m", "--api-key", "secret", "--uds", "/run/a b"]) == 0
+    [line] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("curl ")]
+    words = shlex.split(line)
+    assert words[words.index("--unix-socket") + 1] == "/run/a b"
+    assert "Authorization: Bearer $PYENGINE_API_KEY" in words
+    assert "secret" not in line
+
+
 def test_a_model_that_is_not_there_ends_with_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

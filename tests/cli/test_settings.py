@@ -74,6 +74,8 @@ def test_the_environment_holds_the_same() -> None:
         PYENGINE_MAX_MODEL_LEN="100",
         PYENGINE_KV_CACHE_BYTES="2GiB",
         PYENGINE_ENABLE_PREFIX_CACHING="false",
+        PYENGINE_TARGET_ITL_MS="5",
+        PYENGINE_DTYPE="float32",
         PYENGINE_CACHE="/somewhere",  # no option
     ) == {
         "port": 81,
@@ -82,6 +84,8 @@ def test_the_environment_holds_the_same() -> None:
         "max_model_len": 100,
         "kv_cache_bytes": 2 << 30,
         "enable_prefix_caching": False,
+        "target_itl_ms": 5.0,
+        "dtype": "float32",
     }
 
 
@@ -102,10 +106,15 @@ def test_flags_go_before_the_environment_and_that_before_the_file(
     [
         ("prot: 81", "options.yaml: prot is no option"),
         ("model: m\nport: x", "options.yaml: model is no option"),
-        ("port: x", "options.yaml: port: should be a valid integer"),
-        ("port: 8.5", "options.yaml: port: should be a valid integer"),
-        ("port: true", "options.yaml: port: should be a valid integer"),
-        ("dtype: float64", "options.yaml: dtype: should be 'auto', 'float32' or 'bfloat16'"),
+        ("port: x", "options.yaml: port must be an integer"),
+        ("port: 8.5", "options.yaml: port must be an integer"),
+        ("port: true", "options.yaml: port must be an integer"),
+        ("dtype: float64", "options.yaml: dtype must be one of auto, float32, bfloat16"),
+        ("host: 3", "options.yaml: host must be a string"),
+        ("target_itl_ms: fast", "options.yaml: target_itl_ms must be a number"),
+        ("enable_prefix_caching: 1", "options.yaml: enable_prefix_caching must be true or false"),
+        ("api_key: [1]", "options.yaml: api_key must be a string or a list of strings"),
+        ("block_size: null", "options.yaml: block_size must be an integer"),
         ("kv_cache_bytes: 1.5G", "options.yaml: kv_cache_bytes: expected bytes such as"),
         ("- port", "must hold options, each as name: value"),
         ("a: [", "can't be read"),
@@ -128,7 +137,7 @@ def test_what_is_wrong_in_a_file_is_told_by_name(
 
 
 def test_what_is_wrong_in_the_environment_is_told_by_name_and_without_the_value() -> None:
-    with pytest.raises(UsageError, match=r"^PYENGINE_PORT: should be a valid integer") as caught:
+    with pytest.raises(UsageError, match=r"^PYENGINE_PORT must be an integer") as caught:
         values(PYENGINE_PORT="secret")
     assert "secret" not in str(caught.value)
 
