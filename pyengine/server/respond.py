@@ -15,7 +15,7 @@ from pyengine.outputs import CompletionOutput, SequenceDelta
 from pyengine.sampling_params import SamplingParams
 from pyengine.server.answers import Answer, Choice, ChunkExtra, Envelope, PromptReport
 from pyengine.server.context import DRAINING, ENGINE, OPTIONS
-from pyengine.server.errors import ApiError, to_api_error
+from pyengine.server.errors import RETRY_AFTER_S, ApiError, to_api_error
 from pyengine.server.generation import Generation, PromptOutput
 from pyengine.server.prompts import Prompt, run_text_work
 from pyengine.server.protocol import GenerationBody, StreamOptions
@@ -66,7 +66,8 @@ def check_model(app: web.Application, model: str | None) -> str:
 def check_accepting(app: web.Application) -> None:
     """Raises ApiError (503) once the server is shutting down."""
     if app[DRAINING].is_set():
-        raise ApiError(503, "the server is shutting down", code="shutting_down")
+        headers = {"Retry-After": str(RETRY_AFTER_S)}  # another may take its place
+        raise ApiError(503, "the server is shutting down", code="shutting_down", headers=headers)
 
 
 def sampling_defaults(app: web.Application) -> Mapping[str, Any]:

@@ -16,6 +16,7 @@ from pyengine.server.serve import bind, serve
 from tests.engine.harness import prompt_of
 from tests.engine.test_async_engine import Gate
 from tests.server.conftest import Server, StartServer, read_events
+from tests.server.fakes import MODEL_NAME
 from tests.server.test_metrics import scrape
 from tests.server.test_streams import join_chunks
 from tests.tiny import tiny_model
@@ -50,6 +51,30 @@ def without_timings(answer: dict[str, Any]) -> dict[str, Any]:
     usage = {k: v for k, v in answer["usage"].items() if k != "prompt_tokens_details"}
     seeds = [info["seed"] for info in answer["pyengine"]["choices"]]
     return {"choices": answer["choices"], "usage": usage, "seeds": seeds}
+
+
+async def test_three_apis_give_one_answer(start_server: StartServer) -> None:
+    config = EngineConfig(model="tiny", block_size=4, num_kv_blocks=64)
+    server = await start_server(AsyncEngine(Engine(tiny_model(letters=True), config)))
+    messages = [{"role": "user", "content": "a"}]
+    common = {"model": MODEL_NAME, "temperature": 0}
+    chat, response, message, events = await asyncio.gather(
+        server.post("/v1/chat/completions", {**common, "messages": messages, "max_tokens": 17}),
+        server.post("/v1/responses", {**common, "input": "a", "max_output_tokens": 17}),
+        server.post("/v1/messages", {**common, "messages": messages, "max_tokens": 17}),
+        read_deltas(server, {**common, "input": "a", "max_output_tokens": 17}),
+    )
+    text = chat[1]["choices"][0]["message"]["content"]
+    assert text
+    assert response[1]["output"][0]["content"][0]["text"] == text
+    assert message[1]["content"][0]["text"] == text
+    assert "".join(events) == text
+
+
+async def read_deltas(server: Server, body: dict[str, Any]) -> list[str]:
+    """The pieces of text in a stream of /v1/responses."""
+    stream = await server.openai.responses.create(**body, stream=True)
+    return [event.delta async for event in stream if event.type == "response.output_text.delta"]
 
 
 async def test_streams_of_preempted_requests_say_what_whole_answers_say(
