@@ -84,10 +84,10 @@ def _clean_env() -> dict[str, str]:
 def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     modules = {f"{path.relative_to(SOURCE)}" for path in (SOURCE / "pyengine").rglob("*.py")}
-    assert modules | {"pyengine/py.typed"} <= names
+    assert modules | {"pyengine/py.typed", "pyengine/server/docs.html"} <= names
     assert {match[1] for name in names if (match := EXTENSION.fullmatch(name))} == {"_core", "_ops"}
     rest = {name for name in names - modules if ".dist-info/" not in name}
-    assert {Path(name).suffix for name in rest} <= {".so", ".typed", ".pyi"}
+    assert {Path(name).suffix for name in rest} <= {".so", ".typed", ".pyi", ".html"}
 
 
 def test_the_wheel_is_small(wheel: Path) -> None:
