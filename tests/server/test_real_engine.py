@@ -78,17 +78,19 @@ async def read_deltas(server: Server, body: dict[str, Any]) -> list[str]:
 
 
 async def test_streams_of_preempted_requests_say_what_whole_answers_say(
-    start_server: StartServer,
+    start_server: StartServer, gate: Gate
 ) -> None:
     roomy = await start_server(make_engine(num_kv_blocks=64))
-    tight = await start_server(make_engine())
+    engine = make_engine(FaultInjection(before_stage=gate))
+    tight = await start_server(engine)
     bodies = [body_of(number, seed=1) for number in range(3)]
     expected = [await post_all(roomy, [body]) for body in bodies]
     usage = {"stream_options": {"include_usage": True}}
-    streams = await asyncio.gather(
-        *(tight.stream(COMPLETIONS, {**body, **usage}) for body in bodies)
-    )
-    assert tight.engine.stats().num_preemptions >= 1
+    calls = asyncio.gather(*(tight.stream(COMPLETIONS, {**body, **usage}) for body in bodies))
+    await until(lambda: len(engine._streams) == len(bodies))  # they run at the same time
+    gate.open()
+    streams = await calls
+    assert engine.stats().num_preemptions >= 1
     answers = [join_chunks(chunks) for *chunks, _done in streams]
     for answer, [whole] in zip(answers, expected, strict=True):
         assert without_timings(answer) == without_timings(whole)
