@@ -21,6 +21,7 @@ from pyengine.server.context import (
     CREATED,
     DRAINING,
     ENGINE,
+    GRAMMAR_EXECUTOR,
     IGNORED_FIELDS,
     METRICS,
     OPTIONS,
@@ -158,9 +159,13 @@ async def _add_request_id(request: web.Request, response: web.StreamResponse) ->
 
 
 async def _run_text_executor(app: web.Application) -> AsyncIterator[None]:
+    # Grammars have threads of their own: a bad one takes seconds, and texts would wait for it.
+    grammars = ThreadPoolExecutor(NUM_TEXT_THREADS, thread_name_prefix="pyengine-grammar")
+    app[GRAMMAR_EXECUTOR] = grammars
     with ThreadPoolExecutor(NUM_TEXT_THREADS, thread_name_prefix="pyengine-text") as executor:
         app[TEXT_EXECUTOR] = executor
         yield
+    grammars.shutdown(wait=False, cancel_futures=True)
 
 
 async def _run_engine(app: web.Application) -> AsyncIterator[None]:

@@ -101,7 +101,8 @@ class ChatWording(Wording):
         tool_calls = self._tool_calls[index]
         is_end = part.finish_reason is not None
         text, calls = tool_calls.push(part.text, is_end=is_end)
-        if part.finish_reason == "stop" and tool_calls.has_calls:
+        # A stop string may have cut a call.
+        if part.finish_reason == "stop" and part.stop_reason is None and tool_calls.has_calls:
             return text, calls, "tool_calls"
         return text, calls, part.finish_reason
 

@@ -14,6 +14,7 @@ ENGINE = web.AppKey("engine", AsyncEngine)
 OPTIONS = web.AppKey("options", ServerOptions)
 METRICS = web.AppKey("metrics", Metrics)
 DRAINING = web.AppKey("draining", asyncio.Event)  # set: newcomers are refused with 503
+GRAMMAR_EXECUTOR = web.AppKey("grammar_executor", ThreadPoolExecutor)
 TEXT_EXECUTOR = web.AppKey("text_executor", ThreadPoolExecutor)  # long texts are encoded here
 IGNORED_FIELDS = web.AppKey("ignored_fields", IgnoredFields)  # there if they are ignored
 CREATED = web.AppKey("created", int)  # Unix time of the start, in seconds

@@ -1,20 +1,22 @@
 """Answers a call for generation, in one piece or as a stream, in the words of its endpoint."""
 
+import asyncio
 import json
 import time
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from functools import partial
 from typing import Any
 
 from aiohttp import web
 
+from pyengine.errors import RequestTimeoutError
 from pyengine.outputs import CompletionOutput, SequenceDelta
 from pyengine.sampling_params import SamplingParams
 from pyengine.server.answers import Answer, Choice, ChunkExtra, Envelope, PromptReport
-from pyengine.server.context import DRAINING, ENGINE, OPTIONS
+from pyengine.server.context import DRAINING, ENGINE, GRAMMAR_EXECUTOR, OPTIONS
 from pyengine.server.errors import RETRY_AFTER_S, ApiError, to_api_error
 from pyengine.server.generation import Generation, PromptOutput
 from pyengine.server.prompts import Prompt, run_text_work
@@ -85,9 +87,11 @@ async def respond(
     """Runs the prompts through the engine. A client that goes away aborts them: aiohttp cancels
     the handler (see serve.make_runner), which closes the generation."""
     call_id = f"{wording.id_prefix}{uuid.uuid4().hex}"
-    # Compiling a grammar takes time.
     new_generation = partial(Generation, request, call_id, prompts, params, body)
-    generation = await run_text_work(request.app, params.grammar is not None, new_generation)
+    if params.grammar is None:
+        generation = new_generation()
+    else:
+        generation = await _with_grammar(request.app, new_generation, body.timeout)
     envelope: Envelope = {
         "id": call_id,
         "object": wording.chunk_object if body.stream else wording.answer_object,
@@ -98,6 +102,19 @@ async def respond(
     if body.stream:
         return await _stream(request, generation, wording, envelope, body)
     return await _collect(request.app, generation, wording, envelope)
+
+
+async def _with_grammar(
+    app: web.Application, new_generation: Callable[[], Generation], timeout_s: float | None
+) -> Generation:
+    """Compiles a grammar, which takes a while, in a thread. One that takes too long goes on there
+    without its client."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(app[GRAMMAR_EXECUTOR], new_generation)
+    except TimeoutError:
+        raise RequestTimeoutError("the grammar was not compiled when its timeout ended") from None
 
 
 async def _collect(

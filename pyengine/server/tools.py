@@ -4,7 +4,7 @@ import dataclasses
 from typing import Annotated, Any, Literal
 
 from aiohttp import web
-from pydantic import Field, PlainValidator, ValidationError, model_validator
+from pydantic import AfterValidator, Field, PlainValidator, ValidationError, model_validator
 
 from pyengine.sampling_params import Grammar, SamplingParams
 from pyengine.server.body import Body
@@ -18,10 +18,16 @@ MAX_TOOLS = 128
 FunctionName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
 
 
+def _check_parameters(schema: dict[str, Any]) -> dict[str, Any]:
+    if schema.get("type", "object") != "object":
+        raise ValueError("must be a JSON schema of an object: arguments have names")
+    return schema
+
+
 class ToolFunction(Body):
     name: FunctionName
     description: str | None = None
-    parameters: dict[str, Any] | None = None  # a JSON schema
+    parameters: Annotated[dict[str, Any], AfterValidator(_check_parameters)] | None = None
     strict: bool | None = None
 
 

@@ -63,7 +63,10 @@ class GrammarCompiler:
         self._tokenizer = tokenizer
         self._vocab_size = vocab_size
         # Without verbose errors, which repeat the output.
-        self._limits = LLParserLimits(initial_lexer_fuel=500_000, verbose_errors=False)
+        # A token's mask is computed between two steps: it must not take long for anyone.
+        self._limits = LLParserLimits(
+            initial_lexer_fuel=200_000, step_max_items=10_000, verbose_errors=False
+        )
         self._lock = threading.Lock()
         self._compiled: OrderedDict[Grammar, CompiledGrammar] = OrderedDict()  # latest use last
 

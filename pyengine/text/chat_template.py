@@ -48,6 +48,7 @@ class ChatTemplate:
     def render(
         self,
         messages: Sequence[dict[str, Any]],
+        /,  # the template's variables may have any name
         *,
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
