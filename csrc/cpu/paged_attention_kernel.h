@@ -80,23 +80,21 @@ struct AttentionItemKernel {
   struct TileRows {
     const C* keys[kTileKeys];
     const C* values[kTileKeys];
-    int64_t begin, end;  // of those that are seen
   };
 
   void find_rows(const AttentionItem& of, int64_t first, TileRows& found) const {
     static constexpr C kZeros[cache_row_size<C>(kMaxHeadSize)] = {};
-    found.begin = std::max<int64_t>(0, of.first_key - first);
-    found.end = std::min(kTileKeys, of.end_key - first);
+    const int64_t begin = std::max<int64_t>(0, of.first_key - first);
+    const int64_t end = std::min(kTileKeys, of.end_key - first);
     std::fill(found.keys, found.keys + kTileKeys, kZeros);
     std::fill(found.values, found.values + kTileKeys, kZeros);
     const int32_t* table = args.block_tables + of.seq * args.max_blocks;
     const int64_t row_size = cache_row_size<C>(args.head_size);
-    int64_t block = (first + found.begin) / args.block_size;
-    int64_t offset = (first + found.begin) % args.block_size;
-    for (int64_t k = found.begin; k < found.end; ++block, offset = 0) {
+    int64_t block = (first + begin) / args.block_size, offset = (first + begin) % args.block_size;
+    for (int64_t k = begin; k < end; ++block, offset = 0) {
       int64_t at =
           table[block] * args.block_stride + (of.kv_head * args.block_size + offset) * row_size;
-      const int64_t stop = std::min(found.end, k + args.block_size - offset);
+      const int64_t stop = std::min(end, k + args.block_size - offset);
       for (; k < stop; ++k, at += row_size) {
         found.keys[k] = args.key_cache + at;
         found.values[k] = args.value_cache + at;

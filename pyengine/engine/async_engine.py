@@ -15,14 +15,10 @@ from functools import partial
 from typing import Any
 
 from pyengine.config import EngineConfig
-from pyengine.engine.engine import Engine, EngineStats
+from pyengine.engine.engine import Engine
 from pyengine.engine.sequence import Request
-from pyengine.errors import (
-    EngineStoppedError,
-    InvalidRequestError,
-    QueueFullError,
-    StepFailedError,
-)
+from pyengine.engine.stats import EngineStats
+from pyengine.errors import EngineStoppedError, QueueFullError, StepFailedError
 from pyengine.models import ModelConfig
 from pyengine.outputs import RequestUpdate
 from pyengine.sampling_params import SamplingParams
@@ -251,13 +247,6 @@ class AsyncEngine:
         num_waiting = stats.num_waiting + self._num_submitted - stats.num_accepted_sequences
         if stats.num_waiting == 0:
             num_waiting -= self.config.max_num_seqs - stats.num_running
-        most = self.config.max_num_waiting + self.config.max_num_seqs
-        if sum(request.params.n for request in requests[:-1]) >= most:
-            raise InvalidRequestError(
-                f"n for each of {len(requests)} prompts is more than run and wait at a time: "
-                f"{most} sequences (max_num_seqs and max_num_waiting)",
-                "n",
-            )
         for request in requests:
             if num_waiting >= self.config.max_num_waiting:
                 raise QueueFullError(

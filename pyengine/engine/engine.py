@@ -4,7 +4,6 @@ import logging
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 
@@ -20,9 +19,11 @@ from pyengine.engine.model_runner import ModelRunner, Observer, StepOutput
 from pyengine.engine.output import SequenceOutput
 from pyengine.engine.pacing import PrefillPacer
 from pyengine.engine.page_toucher import PageToucher
+from pyengine.engine.request_checks import check_request
 from pyengine.engine.scheduler import ScheduledBatch, ScheduledSequence, Scheduler
 from pyengine.engine.sequence import Request, Sequence
-from pyengine.errors import InvalidRequestError, RequestTimeoutError, StepFailedError
+from pyengine.engine.stats import EngineStats
+from pyengine.errors import RequestTimeoutError, StepFailedError
 from pyengine.models.layers import new_kv_cache
 from pyengine.outputs import RequestUpdate, SequenceDelta
 from pyengine.sampling_params import SamplingParams
@@ -36,30 +37,6 @@ _READY_KV_BYTES = 128 << 20
 
 # As many as a JavaScript client can read back exactly.
 _SEED_BITS = 53
-
-
-# Not frozen, since one is made in each step: that takes three times as long.
-@dataclass(slots=True)
-class EngineStats:
-    """The engine at one moment: gauges, and counters since it started. Not to be changed."""
-
-    num_waiting: int  # sequences that wait, preempted ones among them
-    num_running: int
-    num_blocks: int
-    num_used_blocks: int
-    num_accepted_requests: int
-    num_accepted_sequences: int  # n of each request
-    num_prompt_tokens: int  # of accepted requests
-    num_generated_tokens: int
-    num_prefix_queried_tokens: int  # prompt tokens looked up in the prefix cache
-    num_cached_tokens: int  # ... and found, at first admission
-    num_recomputed_tokens: int
-    num_draft_tokens: int  # guessed ahead
-    num_accepted_draft_tokens: int  # ... and right
-    num_preemptions: int
-    num_aborted_requests: int
-    num_timed_out_requests: int
-    num_steps: int
 
 
 class Engine:
@@ -176,7 +153,12 @@ class Engine:
         Raises:
             InvalidRequestError: it can never be served; `param` names the field at fault.
         """
-        self._check(prompt_token_ids, params)
+        check_request(
+            prompt_token_ids,
+            params,
+            max_sequence_len=self.max_sequence_len,
+            vocab_size=self.loaded.config.vocab_size,
+        )
         seed = self._seeds.getrandbits(_SEED_BITS) if params.seed is None else params.seed
         grammar = None if params.grammar is None else self._grammars.compile(params.grammar)
         return Request(
@@ -292,33 +274,6 @@ class Engine:
     def clear_prefix_cache(self) -> None:
         """Forgets all cached prefixes."""
         self._kv_cache.clear_prefix_cache()
-
-    def _check(self, prompt_token_ids: list[int], params: SamplingParams) -> None:
-        num_prompt, vocab_size = len(prompt_token_ids), self.loaded.config.vocab_size
-        if num_prompt == 0:
-            raise InvalidRequestError("the prompt must hold at least one token", "prompt")
-        # The length first: it bounds how many ids there are to check.
-        max_tokens = params.max_tokens or 1
-        # The last token is never fed back, so it needs no slot.
-        if num_prompt + max_tokens - 1 > self.max_sequence_len:
-            raise InvalidRequestError(
-                f"the prompt's {num_prompt} tokens and max_tokens {max_tokens} need "
-                f"{num_prompt + max_tokens - 1} slots, but a sequence has at most "
-                f"{self.max_sequence_len}",
-                "max_tokens" if num_prompt <= self.max_sequence_len else "prompt",
-            )
-        for name, token_ids in (
-            ("prompt", prompt_token_ids),
-            ("stop_token_ids", params.stop_token_ids),
-            ("logit_bias", params.logit_bias or ()),
-        ):
-            for token_id in token_ids:
-                if not 0 <= token_id < vocab_size:
-                    raise InvalidRequestError(
-                        f"{name} holds the token id {token_id}, but the vocabulary has ids 0 to "
-                        f"{vocab_size - 1}",
-                        name,
-                    )
 
     def _new_sequence(self, request: Request, index: int, leader: Sequence | None) -> Sequence:
         room = self.max_sequence_len - len(request.prompt_token_ids) + 1

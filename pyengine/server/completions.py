@@ -85,7 +85,7 @@ async def create_completion(request: web.Request) -> web.StreamResponse:
     body = await read_body(request, CompletionBody)
     check_model(request.app, body.model)
     params = body.sampling_params(sampling_defaults(request.app))
-    prompts = await encode_prompts(request.app, body.prompt)
+    prompts = await encode_prompts(request.app, body.prompt, params.n)
     prompts = truncate_prompts(request.app, prompts, body.truncate_prompt_tokens, params)
     echoes = None
     if body.echo:

@@ -1,6 +1,7 @@
 """Conversations, as clients send them."""
 
 import json
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainValidator, model_validator
@@ -8,6 +9,7 @@ from pydantic_core import PydanticCustomError
 
 from pyengine.server.body import Body
 from pyengine.server.errors import ApiError
+from pyengine.server.text_parts import parse_text
 from pyengine.server.tools import ToolsBody
 from pyengine.text.conversation import Conversation
 
@@ -17,29 +19,11 @@ _RESERVED_VARIABLES = frozenset(
 )
 
 
-def _parse_content(value: Any) -> str:
-    """A string, or a list of text parts -> the text; parts are joined by line ends."""
-    if isinstance(value, str):
-        return value
-    if not isinstance(value, list):
-        raise ValueError("must be a string or a list of text parts")
-    texts = []
-    for index, part in enumerate(value):
-        if not isinstance(part, dict) or not isinstance(part.get("type"), str):
-            raise ValueError(f"part {index} must be an object with a type")
-        if part["type"] != "text":
-            raise ValueError(
-                f"part {index} is of type {part['type']!r}; only 'text' is supported: no images, "
-                "audio or files"
-            )
-        if part.keys() != {"type", "text"} or not isinstance(part["text"], str):
-            raise ValueError(f"part {index} must hold a type and a text, and nothing else")
-        texts.append(part["text"])
-    return "\n".join(texts)
-
-
 Content = Annotated[
-    str, PlainValidator(_parse_content, json_schema_input_type=str | list[dict[str, str]])
+    str,
+    PlainValidator(
+        partial(parse_text, kinds={"text": ()}), json_schema_input_type=str | list[dict[str, str]]
+    ),
 ]
 
 

@@ -32,17 +32,22 @@ class Prompt:
 
 
 async def encode_prompts(
-    app: web.Application, prompts: list[str] | list[list[int]]
+    app: web.Application, prompts: list[str] | list[list[int]], n: int
 ) -> list[Prompt]:
     """Texts are encoded, token ids taken as they are: the engine checks them.
+
+    Args:
+        n: how many sequences each prompt gets.
 
     Raises:
         InvalidRequestError: there are more prompts than the engine would ever take at once.
     """
     config = app[ENGINE].config
-    if len(prompts) > config.max_num_seqs + config.max_num_waiting:
+    # The last of them may wait as long as there is room for one.
+    if (len(prompts) - 1) * n >= config.max_num_seqs + config.max_num_waiting:
+        sequences = "prompts" if n == 1 else f"prompts for n = {n} sequences each"
         raise InvalidRequestError(
-            f"prompt holds {len(prompts)} prompts, but only {config.max_num_seqs} run at once "
+            f"prompt holds {len(prompts)} {sequences}, but only {config.max_num_seqs} run at once "
             f"(max_num_seqs) and {config.max_num_waiting} may wait (max_num_waiting)",
             "prompt",
         )

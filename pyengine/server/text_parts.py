@@ -1,4 +1,4 @@
-"""Contents of messages in the words of other APIs than chat completions."""
+"""The contents of messages: text, or parts of it."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -24,9 +24,12 @@ def parse_text(value: Any, kinds: Mapping[str, Collection[str]]) -> str:
             raise ValueError(f"part {index} must be an object with a type")
         if part["type"] not in kinds:
             expected = " or ".join(map(repr, kinds))
-            raise ValueError(f"part {index} must be of type {expected}, got {part['type'][:40]!r}")
+            raise ValueError(
+                f"part {index} is of type {part['type'][:40]!r}; only {expected} is supported: no "
+                "images, audio or files"
+            )
         if not isinstance(part.get("text"), str):
-            raise ValueError(f"part {index} must hold a text")
+            raise ValueError(f"part {index} must hold a type and a text")
         for key in part.keys() - {"type", "text"} - set(kinds[part["type"]]):
             raise ValueError(f"part {index} holds an unknown field: {key[:100]}")
         texts.append(part["text"])

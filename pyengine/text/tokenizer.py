@@ -73,7 +73,7 @@ class Tokenizer(abc.ABC):
         return self._encode_pieces([_without_lone_surrogates(piece) for piece in pieces])
 
     def _encode_pieces(self, pieces: list[str]) -> list[int]:
-        raise NotImplementedError("for tokenizers that have special_names")
+        return self._encode("".join(pieces), False)
 
     @abc.abstractmethod
     def _encode(self, text: str, parse_special: bool) -> list[int]:

@@ -9,7 +9,7 @@ import pytest
 from pyengine.config import EngineConfig
 from pyengine.engine import AsyncEngine, Engine, FaultInjection
 from pyengine.engine.scheduler import ScheduledBatch
-from pyengine.errors import EngineStoppedError, InvalidRequestError, QueueFullError, StepFailedError
+from pyengine.errors import EngineStoppedError, QueueFullError, StepFailedError
 from pyengine.outputs import CompletionOutput, RequestOutput
 from tests.engine.harness import GREEDY, assert_same, greedy, prompt_of, solo
 from tests.tiny import tiny_model
@@ -305,7 +305,7 @@ async def test_closing_a_call_aborts_those_of_its_requests_that_have_not_finishe
 async def test_a_call_with_one_request_too_many_runs_none_of_its_requests(make_engine):
     engine = make_engine(max_num_seqs=1, max_num_waiting=2)
     requests = [engine.new_request(f"r{k}", prompt_of(5, k), greedy(2)) for k in range(4)]
-    with pytest.raises(InvalidRequestError):
+    with pytest.raises(QueueFullError):
         await anext(engine.generate_all(requests))
     same = [engine.new_request("same", prompt_of(5), greedy(2)) for _ in range(2)]
     with pytest.raises(ValueError, match="already open"):

@@ -1,5 +1,4 @@
 import mmap
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -8,8 +7,6 @@ import pytest
 from pyengine.engine.page_toucher import PageToucher
 
 MIB = 1 << 20
-
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the system call is Linux's")
 
 
 class Mapping:

@@ -97,9 +97,12 @@ async def test_a_client_that_leaves_after_the_last_token_aborts_nothing(server: 
 
 
 async def test_a_call_whose_last_prompt_is_refused_runs_none(start_server: StartServer) -> None:
-    engine = FakeAsyncEngine(held=True, max_num_seqs=1, max_num_waiting=2)
+    engine = FakeAsyncEngine(held=True, max_num_seqs=1, max_num_waiting=5)
     server = await start_server(engine)
+    leading = await start_call(server, CHAT, n=2)
+    num_before = len(engine.requests)
     status, body = await server.post(COMPLETIONS, {"prompt": ["a", "b", "c"], "n": 2})
     assert status == 429
     assert body["error"]["code"] == "queue_full"
-    assert engine.requests == []
+    assert len(engine.requests) == num_before
+    leave(leading)

@@ -18,7 +18,7 @@ async def test_more_sequences_than_may_ever_wait_are_a_bad_request(start_server:
     server = await start(start_server, max_num_seqs=2, max_num_waiting=2)
     body = {"prompt": ["a"] * 4, "n": 2, "max_tokens": 1}
     status, answer = await server.post(COMPLETIONS, body)
-    assert (status, answer["error"]["param"]) == (400, "n")
+    assert (status, answer["error"]["param"]) == (400, "prompt")
 
 
 async def test_a_template_variable_may_have_any_name(start_server: StartServer):

@@ -183,6 +183,19 @@ async def test_a_call_can_be_required(
         )
 
 
+async def test_a_call_that_a_stop_string_cut_is_not_said_to_be_whole(
+    start_server: StartServer,
+) -> None:
+    server = await start_server(make_engine(num_kv_blocks=64), tool_call_parser="hermes")
+    body = {**BODY, "model": "alias", "tools": [WEATHER], "tool_choice": "required"}
+    _, cut = await server.post(CHAT, {**body, "stop": ["om", "on"]})
+    [choice] = cut["choices"]
+    assert choice["finish_reason"] == "stop"
+    assert choice["stop_reason"] in ("om", "on")
+    [call] = choice["message"]["tool_calls"]
+    assert call["function"]["arguments"] in ('{"city": "R', '{"city": "B')
+
+
 async def test_required_calls_are_the_same_in_a_stream(start_server: StartServer) -> None:
     server = await start_server(make_engine(num_kv_blocks=64), tool_call_parser="hermes")
     body = {**BODY, "model": "alias", "tool_choice": "required", "seed": 3, "max_tokens": 90}
@@ -241,6 +254,14 @@ BAD_SCHEMA = {"type": "object", "properties": {"a": {"not": {"type": "string"}}}
             {"tools": [{"type": "function", "function": {"name": "a b"}}]},
             "tools[0].function.name",
             "pattern",
+        ),
+        *(
+            (
+                {"tools": [{"type": "function", "function": {"name": "a", "parameters": schema}}]},
+                "tools[0].function.parameters",
+                "schema of an object",
+            )
+            for schema in ({"type": "string"}, {"type": ["object", "null"]})
         ),
         ({"tools": None, "tool_choice": "auto"}, "tool_choice", "needs tools"),
         ({"tools": None, "parallel_tool_calls": True}, "parallel_tool_calls", "needs tools"),
