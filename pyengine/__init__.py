@@ -7,16 +7,17 @@ if TYPE_CHECKING:
     from pyengine.config import EngineConfig
     from pyengine.engine import AsyncEngine
     from pyengine.llm import LLM
-    from pyengine.sampling_params import SamplingParams
+    from pyengine.sampling_params import Grammar, SamplingParams
 
 __version__ = "0.1.0"
-__all__ = ["LLM", "AsyncEngine", "EngineConfig", "SamplingParams", "__version__"]
+__all__ = ["LLM", "AsyncEngine", "EngineConfig", "Grammar", "SamplingParams", "__version__"]
 
 # Loaded on first use: `pyengine --help` has no need of PyTorch.
 _HOMES = {
     "LLM": "pyengine.llm",
     "AsyncEngine": "pyengine.engine",
     "EngineConfig": "pyengine.config",
+    "Grammar": "pyengine.sampling_params",
     "SamplingParams": "pyengine.sampling_params",
 }
 

@@ -104,6 +104,10 @@ class SamplingParams:
     grammar: Grammar | None = None
 
     def __post_init__(self) -> None:
+        if self.grammar is not None and not isinstance(self.grammar, Grammar):
+            raise InvalidRequestError(
+                f"grammar must be a Grammar, got {type(self.grammar).__name__}", "grammar"
+            )
         if isinstance(self.stop, str):
             object.__setattr__(self, "stop", (self.stop,))
         _check_range("n", self.n, 1, MAX_N)

@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser,
         "sampling",
         SamplingParams,
-        exclude=("n", "seed", "logprobs", "prompt_logprobs"),
+        exclude=("n", "seed", "logprobs", "prompt_logprobs", "logit_bias", "grammar"),
         defaults=DEFAULTS,
     )
     add_options(parser, "engine", EngineConfig, exclude=("model",))

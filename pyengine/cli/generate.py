@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser,
         "sampling",
         SamplingParams,
-        exclude=("seed", "logprobs", "prompt_logprobs"),
+        exclude=("seed", "logprobs", "prompt_logprobs", "logit_bias", "grammar"),
         defaults=DEFAULTS,
     )
     add_options(parser, "engine", EngineConfig, exclude=("model",))

@@ -138,7 +138,9 @@ def _help(texts: Mapping[str, str], name: str, default: object) -> str:
     """A docstring's words as a user of the command line would put them."""
     text = re.sub(r"\bNone\b", "unset", texts[name]).rstrip(".").replace("`", "")
     text = re.sub(
-        r"\w+_\w+", lambda match: _flag(match[0]) if match[0] in texts else match[0], text
+        r"\b\w+_\w+\b(?!\.\w)",
+        lambda match: _flag(match[0]) if match[0] in texts else match[0],
+        text,
     )
     text = text.replace("%", "%%")
     if default is None or default is dataclasses.MISSING or default == ():

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, model_validator
 
@@ -181,6 +181,8 @@ class CompletionBody(GenerationBody):
 
 
 class ChatBody(ConversationBody, AccountBody, GenerationBody):
+    unsupported: ClassVar = {**AccountBody.unsupported, **GenerationBody.unsupported}
+
     messages: Messages
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
     logprobs: bool = False

@@ -22,6 +22,13 @@ WrittenSchema = Annotated[
 ]
 Choices = Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1, fail_fast=True)]
 
+# Of vLLM's -> what to do instead.
+_UNSUPPORTED = {
+    "guided_decoding_backend": "there is one backend: leave it out",
+    "guided_whitespace_pattern": "leave it out, or write a grammar",
+    "structural_tag": "use tools, or write a grammar",
+}
+
 _ANY_OBJECT: Schema = {"type": "object"}
 
 
@@ -75,6 +82,8 @@ class StructuredOutputs(Body):
 
 class StructuredFields(Body):
     """At most one of them says what the output must match."""
+
+    unsupported = _UNSUPPORTED
 
     response_format: ResponseFormat | None = None
     structured_outputs: StructuredOutputs | None = None

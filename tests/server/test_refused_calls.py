@@ -33,3 +33,13 @@ async def test_a_grammar_that_is_not_compiled_in_time_is_a_timeout(start_server:
     body = {"prompt": "a", "max_tokens": 1, "guided_regex": "(a?b?c?d?)" * 3000, "timeout": 1e-6}
     status, answer = await server.post(COMPLETIONS, body)
     assert (status, answer["error"]["code"]) == (504, "timeout")
+
+
+async def test_fields_of_vllm_that_there_are_not_are_told_apart_from_slips(
+    start_server: StartServer,
+):
+    server = await start(start_server)
+    for path, fields in ((CHAT, {"messages": USER}), (COMPLETIONS, {"prompt": "a"})):
+        status, answer = await server.post(path, {**fields, "structural_tag": "{}"})
+        assert (status, answer["error"]["code"]) == (400, "unsupported_parameter")
+        assert answer["error"]["param"] == "structural_tag"
