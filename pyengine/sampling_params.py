@@ -13,8 +13,14 @@ MAX_STOP_TOKEN_IDS = 1024
 MAX_LOGIT_BIAS = 100.0
 MAX_LOGIT_BIASES = 1024
 MAX_N = 128
-# Compiling the longest takes a few seconds at worst.
-MAX_GRAMMAR_CHARS = {"json_schema": 100_000, "regex": 100_000, "choice": 100_000, "grammar": 10_000}
+# Compiling the longest takes about a second at worst. That of a regex grows with its square.
+MAX_REGEX_CHARS = 10_000
+MAX_GRAMMAR_CHARS = {
+    "json_schema": 100_000,
+    "regex": MAX_REGEX_CHARS,
+    "choice": 100_000,
+    "grammar": 10_000,
+}
 
 
 GrammarKind = Literal["json_schema", "regex", "choice", "grammar"]
@@ -28,7 +34,7 @@ class Grammar:
         kind: how `text` says it: "json_schema"; "regex", which the whole output matches; "choice",
             a JSON list of strings of which the output is one; "grammar", in Lark's notation or in
             GBNF (with a rule "root ::= ...").
-        text: at most 100,000 characters, 10,000 of a "grammar".
+        text: at most 100,000 characters, 10,000 of a "regex" or a "grammar".
         param: the field of the request that it came from, which errors name.
 
     Raises:

@@ -9,6 +9,7 @@ import logging
 import queue
 import threading
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
@@ -74,6 +75,7 @@ class AsyncEngine:
         self._engine = engine
         self._inbox: queue.SimpleQueue[_Command] = queue.SimpleQueue()
         self._streams: dict[str, UpdateStream] = {}  # by id of an open request
+        self._leaving: Counter[str] = Counter()  # aborts under way, by id of the request
         self._idle = asyncio.Event()
         self._idle.set()
         self._died = asyncio.Event()
@@ -203,12 +205,29 @@ class AsyncEngine:
                 yield updates
         finally:
             for request_id in unfinished:
-                self.abort(request_id)
+                self._leave(request_id)
             self._close(requests)
 
     def abort(self, request_id: str) -> None:
         """Ends a request, wherever it is."""
         self._inbox.put(partial(Engine.abort_request, request_id=request_id))
+
+    def _leave(self, request_id: str) -> None:
+        """Aborts a request that nobody waits for any more. Until the engine has done so, updates of
+        it may come: another request of this id must not get them."""
+
+        def abort(engine: Engine) -> None:
+            engine.abort_request(request_id)
+            self._hand_over()
+            self._call_loop(self._on_left, request_id)
+
+        self._leaving[request_id] += 1
+        self._inbox.put(abort)
+
+    def _on_left(self, request_id: str) -> None:
+        self._leaving[request_id] -= 1
+        if not self._leaving[request_id]:
+            del self._leaving[request_id]
 
     async def wait_died(self) -> None:
         """Returns once a fault has ended the engine, as `error` then tells."""
@@ -246,7 +265,7 @@ class AsyncEngine:
         # Submitted but not yet seen by the engine: they wait too, unless they can start at once.
         num_waiting = stats.num_waiting + self._num_submitted - stats.num_accepted_sequences
         if stats.num_waiting == 0:
-            num_waiting -= self.config.max_num_seqs - stats.num_running
+            num_waiting -= self._num_startable(requests)
         for request in requests:
             if num_waiting >= self.config.max_num_waiting:
                 raise QueueFullError(
@@ -254,6 +273,15 @@ class AsyncEngine:
                     "try again later"
                 )
             num_waiting += request.params.n
+
+    def _num_startable(self, requests: Sequence[Request]) -> int:
+        """At most how many sequences like these could start at once: for each there must be a
+        place, and blocks for its prompt."""
+        stats = self._stats
+        num_tokens = min(len(request.prompt_token_ids) for request in requests)
+        num_blocks = -(-num_tokens // self.config.block_size)
+        num_free_blocks = stats.num_blocks - stats.num_used_blocks
+        return min(self.config.max_num_seqs - stats.num_running, num_free_blocks // num_blocks)
 
     def _close(self, requests: Sequence[Request]) -> None:
         for request in requests:
@@ -306,7 +334,8 @@ class AsyncEngine:
         self._last_progress = time.monotonic()
         for update in updates:
             stream = self._streams.get(update.request_id)
-            if stream is not None:  # else its client has gone
+            # Else its client has gone.
+            if stream is not None and update.request_id not in self._leaving:
                 stream.put(update)
 
     def _die(self, error: BaseException) -> None:

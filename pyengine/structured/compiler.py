@@ -17,7 +17,7 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 from llguidance.gbnf_to_lark import gbnf_to_lark
 
 from pyengine.errors import InvalidRequestError
-from pyengine.sampling_params import Grammar
+from pyengine.sampling_params import MAX_REGEX_CHARS, Grammar
 from pyengine.structured.deep_stack import call_with_deep_stack
 from pyengine.structured.matcher import GrammarMatcher
 from pyengine.text.tokenizer import Tokenizer
@@ -142,7 +142,7 @@ def _to_llguidance(grammar: Grammar) -> str:
     """
     match grammar.kind:
         case "json_schema":
-            _check_multiples(grammar.text)
+            _check_costs(grammar.text)
             # Lenient would be to ignore the keywords that aren't supported.
             return LLMatcher.grammar_from_json_schema(
                 grammar.text,
@@ -159,21 +159,32 @@ def _to_llguidance(grammar: Grammar) -> str:
             return LLMatcher.grammar_from_lark(text)
 
 
-def _check_multiples(schema: str) -> None:
-    """Several multipleOf for one number are worked out as one automaton, with as many states as
-    their least common multiple: nothing else bounds them.
+def _check_costs(schema: str) -> None:
+    """Bounds what nothing else does. Several multipleOf for one number are worked out as one
+    automaton, with as many states as their least common multiple; patterns are regexes.
 
     Raises:
-        ValueError: they are too many, or `schema` isn't JSON.
+        ValueError: they are too many or too long, or `schema` isn't JSON.
     """
     multiples: set[int] = set()
+    num_pattern_chars = 0
 
-    def collect(node: dict[str, Any]) -> None:
+    def collect(node: dict[str, Any]) -> dict[str, Any]:
+        nonlocal num_pattern_chars
         value = node.get("multipleOf")
         if isinstance(value, int | float) and isfinite(value):
             multiples.add(abs(Fraction(str(value)).numerator))
+        by_pattern = node.get("patternProperties")
+        patterns = [node.get("pattern"), *(by_pattern if isinstance(by_pattern, dict) else ())]
+        num_pattern_chars += sum(len(pattern) for pattern in patterns if isinstance(pattern, str))
+        return node
 
     json.loads(schema, object_hook=collect)
+    if num_pattern_chars > MAX_REGEX_CHARS:
+        raise ValueError(
+            f"all pattern and patternProperties together may have at most {MAX_REGEX_CHARS} "
+            f"characters, got {num_pattern_chars}"
+        )
     if len(multiples) > 1 and lcm(*multiples) > MAX_COMMON_MULTIPLE:
         raise ValueError(
             f"the least common multiple of all multipleOf must be at most {MAX_COMMON_MULTIPLE}"

@@ -327,3 +327,14 @@ async def test_what_came_before_a_fault_is_handed_out_before_the_error(make_engi
     assert len((await anext(stream)).deltas[0].token_ids) == 1
     with pytest.raises(EngineStoppedError):
         await anext(stream)
+
+
+async def test_what_was_left_of_a_request_does_not_reach_the_next_of_its_id(make_engine):
+    engine = make_engine()
+    for seed in range(20):
+        left, wanted = prompt_of(5, seed), prompt_of(6, seed)
+        async with aclosing(
+            engine.generate(engine.new_request("same", left, greedy(9)))
+        ) as updates:
+            await anext(updates)
+        assert_same(await collect(engine, "same", wanted, greedy(9)), solo(wanted, greedy(9)))

@@ -209,5 +209,5 @@ def test_a_model_without_an_end_token_takes_no_grammar():
 
 def test_a_grammar_has_a_longest_length():
     with pytest.raises(InvalidRequestError, match="100000 characters, got 100001") as caught:
-        Grammar("regex", "a" * 100_001, param="guided_regex")
-    assert caught.value.param == "guided_regex"
+        Grammar("json_schema", "a" * 100_001, param="guided_json")
+    assert caught.value.param == "guided_json"

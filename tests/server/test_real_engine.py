@@ -201,6 +201,21 @@ async def test_a_full_queue_turns_newcomers_away_and_serves_those_it_took(
     assert statuses.count(200) >= 5
 
 
+async def test_the_queue_is_bounded_where_blocks_are_short_and_places_are_not(
+    start_server: StartServer, gate: Gate
+) -> None:
+    server = await start_server(
+        make_engine(FaultInjection(before_stage=gate), max_num_seqs=64, max_num_waiting=4)
+    )
+    calls = [asyncio.create_task(server.post(COMPLETIONS, body_of(k))) for k in range(20)]
+    await until(lambda: sum(call.done() for call in calls) + len(server.engine._streams) == 20)
+    # Each of the 8 blocks holds 4 tokens of a prompt of 7, and 4 may wait.
+    assert len(server.engine._streams) == 4 + 4
+    gate.open()
+    statuses = [status for status, _ in await asyncio.gather(*calls)]
+    assert (statuses.count(200), statuses.count(429)) == (8, 12)
+
+
 async def test_metrics_tell_the_truth_about_preempted_requests(
     start_server: StartServer, gate: Gate
 ) -> None:

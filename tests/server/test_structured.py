@@ -139,7 +139,7 @@ async def test_a_stream_says_what_the_whole_answer_says(real: Server, path: str)
         ({"guided_json": "{"}, "Expecting", "guided_json"),
         ({"guided_json": 3}, "must be a JSON schema", "guided_json"),
         ({"guided_regex": "a("}, "unclosed group", "guided_regex"),
-        ({"guided_regex": "a" * 100_001}, "100000 characters", "guided_regex"),
+        ({"guided_json": "a" * 100_001}, "100000 characters", "guided_json"),
         ({"guided_grammar": "start: x"}, "unknown name", "guided_grammar"),
         ({"guided_choice": []}, "at least 1", "guided_choice"),
         ({"guided_choice": ["a", ""]}, "at least 1", "guided_choice[1]"),

@@ -1,5 +1,6 @@
 """Grammars over every kind of tokenizer, followed by random walks."""
 
+import json
 import random
 import re
 from pathlib import Path
@@ -7,7 +8,8 @@ from pathlib import Path
 import pytest
 from tokenizers import decoders
 
-from pyengine.sampling_params import Grammar
+from pyengine.errors import InvalidRequestError
+from pyengine.sampling_params import Grammar, GrammarKind
 from pyengine.structured import GrammarCompiler, GrammarMatcher
 from pyengine.structured.compiler import MAX_CACHED_GRAMMARS
 from pyengine.text.tokenizer import Tokenizer, load_tokenizer
@@ -96,3 +98,23 @@ def test_the_latest_grammars_are_kept_whatever_field_they_came_from() -> None:
     for k in range(MAX_CACHED_GRAMMARS):
         compiler.compile(Grammar("regex", f"{k}"))
     assert compiler.compile(Grammar("regex", "a")) is not first
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "message"),
+    [
+        ("regex", "a" * 10_001, "takes at most 10000 characters"),
+        ("json_schema", json.dumps({"pattern": "a" * 10_001}), "pattern and patternProperties"),
+        (
+            "json_schema",
+            json.dumps({"allOf": [{"patternProperties": {"a" * 6_000: {}}}] * 2}),
+            "pattern and patternProperties",
+        ),
+    ],
+)
+def test_regexes_that_would_take_long_are_refused(
+    kind: GrammarKind, text: str, message: str
+) -> None:
+    compiler = GrammarCompiler(ByteTokenizer(frozenset({256})), VOCAB_SIZE)
+    with pytest.raises(InvalidRequestError, match=message):
+        compiler.compile(Grammar(kind, text))
