@@ -8,6 +8,13 @@ from aiohttp import web
 from pydantic import Field, PlainValidator
 
 from pyengine.outputs import CompletionOutput
+from pyengine.server.anthropic_objects import (
+    AnthropicAnswer,
+    Event,
+    MessageUsage,
+    Stop,
+    TextBlock,
+)
 from pyengine.server.body import Body, read_body
 from pyengine.server.context import REQUEST_ID
 from pyengine.server.errors import ApiError, anthropic_error
@@ -90,45 +97,55 @@ class MessageWording(SingleWording):
         self._request_id = request_id
 
     def answer(self, output: CompletionOutput) -> web.Response:
-        content = [{"type": "text", "text": output.text}]
-        return web.json_response(self._message(content) | _stop(output))
+        content: list[TextBlock] = [{"type": "text", "text": output.text}]
+        return web.json_response(self._message(content, _stop(output)))
 
     def opening(self) -> list[bytes]:
-        block = {"type": "text", "text": ""}
+        message = self._message([], {"stop_reason": None, "stop_sequence": None})
         return [
-            encode_typed_event({"type": "message_start", "message": self._message([])}),
-            encode_typed_event({"type": "content_block_start", "index": 0, "content_block": block}),
+            _event({"type": "message_start", "message": message}),
+            _event(
+                {
+                    "type": "content_block_start",
+                    "index": 0,
+                    "content_block": {"type": "text", "text": ""},
+                }
+            ),
         ]
 
     def text(self, text: str) -> list[bytes]:
-        delta = {"type": "text_delta", "text": text}
-        return [encode_typed_event({"type": "content_block_delta", "index": 0, "delta": delta})]
+        return [
+            _event(
+                {
+                    "type": "content_block_delta",
+                    "index": 0,
+                    "delta": {"type": "text_delta", "text": text},
+                }
+            )
+        ]
 
     def closing(self, output: CompletionOutput) -> list[bytes]:
-        usage = self._usage()
-        end = {"type": "message_delta", "delta": _stop(output), "usage": usage}
         return [
-            encode_typed_event({"type": "content_block_stop", "index": 0}),
-            encode_typed_event(end),
-            encode_typed_event({"type": "message_stop"}),
+            _event({"type": "content_block_stop", "index": 0}),
+            _event({"type": "message_delta", "delta": _stop(output), "usage": self._usage()}),
+            _event({"type": "message_stop"}),
         ]
 
     def failure(self, error: ApiError) -> list[bytes]:
-        return [encode_typed_event(anthropic_error(error, self._request_id))]
+        return [_event(anthropic_error(error, self._request_id))]
 
-    def _message(self, content: list[dict[str, Any]]) -> dict[str, Any]:
+    def _message(self, content: list[TextBlock], stop: Stop) -> AnthropicAnswer:
         return {
             "id": self._message_id,
             "type": "message",
             "role": "assistant",
             "model": self._model,
             "content": content,
-            "stop_reason": None,
-            "stop_sequence": None,
+            **stop,
             "usage": self._usage(),
         }
 
-    def _usage(self) -> dict[str, int]:
+    def _usage(self) -> MessageUsage:
         """Anthropic counts what was cached apart."""
         usage = self._generation.usage()
         cached = usage["prompt_tokens_details"]["cached_tokens"]
@@ -150,9 +167,13 @@ async def create_message(request: web.Request) -> web.StreamResponse:
     return await respond_single(request, generation, wording, stream=body.stream)
 
 
-def _stop(output: CompletionOutput) -> dict[str, Any]:
+def _event(event: Event) -> bytes:
+    return encode_typed_event(event)
+
+
+def _stop(output: CompletionOutput) -> Stop:
     """Why a message ended."""
     if isinstance(output.stop_reason, str):
         return {"stop_reason": "stop_sequence", "stop_sequence": output.stop_reason}
-    reason = "max_tokens" if output.finish_reason == "length" else "end_turn"
-    return {"stop_reason": reason, "stop_sequence": None}
+    is_cut = output.finish_reason == "length"
+    return {"stop_reason": "max_tokens" if is_cut else "end_turn", "stop_sequence": None}

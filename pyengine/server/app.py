@@ -13,6 +13,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 import pyengine
 from pyengine.engine import AsyncEngine
+from pyengine.server.answers import Health, ModelCard, ModelList, Version
 from pyengine.server.anthropic import create_message
 from pyengine.server.auth import auth_middleware
 from pyengine.server.chat import create_chat_completion
@@ -103,8 +104,11 @@ MIDDLEWARES = (observe_middleware, error_middleware, options_middleware, auth_mi
 
 async def list_models(request: web.Request) -> web.Response:
     names = request.app[OPTIONS].served_model_names
-    models = [_describe_model(request.app, name) for name in names]
-    return web.json_response({"object": "list", "data": models})
+    models: ModelList = {
+        "object": "list",
+        "data": [_describe_model(request.app, name) for name in names],
+    }
+    return web.json_response(models)
 
 
 async def show_model(request: web.Request) -> web.Response:
@@ -131,7 +135,8 @@ async def show_health(request: web.Request) -> web.Response:
         raise ApiError(
             503, f"no step has ended for {engine.stalled_s:.1f} s", code="engine_stalled"
         )
-    return web.json_response({"status": "ok"})
+    health: Health = {"status": "ok"}
+    return web.json_response(health)
 
 
 async def show_metrics(request: web.Request) -> web.Response:
@@ -140,10 +145,11 @@ async def show_metrics(request: web.Request) -> web.Response:
 
 
 async def show_version(request: web.Request) -> web.Response:
-    return web.json_response({"version": pyengine.__version__})
+    version: Version = {"version": pyengine.__version__}
+    return web.json_response(version)
 
 
-def _describe_model(app: web.Application, name: str) -> dict[str, object]:
+def _describe_model(app: web.Application, name: str) -> ModelCard:
     return {
         "id": name,
         "object": "model",

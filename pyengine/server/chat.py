@@ -1,15 +1,28 @@
 """POST /v1/chat/completions."""
 
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 from aiohttp import web
 
 from pyengine.outputs import CompletionOutput, FinishReason, SequenceDelta, TokenLogprobs
-from pyengine.server.answers import Choice, PromptReport
+from pyengine.server.answers import (
+    AnswerMessage,
+    AnswerToolCall,
+    ChatChoice,
+    ChatChunkChoice,
+    ChatCompletion,
+    ChatCompletionChunk,
+    ChatLogprobs,
+    ChunkExtra,
+    Delta,
+    Head,
+    PromptReport,
+    ToolCallPiece,
+)
 from pyengine.server.body import read_body
 from pyengine.server.context import ENGINE
-from pyengine.server.generation import PromptOutput
+from pyengine.server.generation import Generation, PromptOutput
 from pyengine.server.logprobs import chat_logprobs, prompt_logprobs
 from pyengine.server.prompts import encode_conversation, run_text_work, truncate_prompts
 from pyengine.server.protocol import ChatBody
@@ -26,8 +39,6 @@ from pyengine.text.tokenizer import Tokenizer
 
 class ChatWording(Wording):
     id_prefix = "chatcmpl-"
-    answer_object = "chat.completion"
-    chunk_object = "chat.completion.chunk"
 
     def __init__(self, tokenizer: Tokenizer, body: ChatBody, tool_use: ToolUse | None) -> None:
         self._tokenizer = tokenizer
@@ -35,7 +46,22 @@ class ChatWording(Wording):
         self._tool_use = tool_use
         self._tool_calls: dict[int, ToolCalls] = {}  # by choice that has begun
 
-    def opening(self, num_choices: int) -> list[Choice]:
+    def answer(
+        self, head: Head, outputs: list[CompletionOutput], generation: Generation
+    ) -> ChatCompletion:
+        return {
+            **head,
+            "object": "chat.completion",
+            **self.report(generation.prompts),
+            "choices": [self._whole_choice(output) for output in outputs],
+            "usage": generation.usage(),
+            "pyengine": generation.info(),
+        }
+
+    def empty_chunk(self, head: Head, extra: ChunkExtra) -> ChatCompletionChunk:
+        return {**head, "object": "chat.completion.chunk", **extra, "choices": []}
+
+    def opening(self, num_choices: int) -> list[ChatChunkChoice]:
         return [
             {
                 "index": index,
@@ -58,41 +84,47 @@ class ChatWording(Wording):
             )
         return report
 
-    def choice(self, output: CompletionOutput, prompt: PromptOutput) -> Choice:
+    def _whole_choice(self, output: CompletionOutput) -> ChatChoice:
         text, calls, finish_reason = self._split(output.index, output)
-        message: dict[str, Any] = {"role": "assistant", "content": text}
+        message: AnswerMessage = {"role": "assistant", "content": text}
         if calls:
             message["content"] = text or None
-            message["tool_calls"] = [_without_index(call) for call in calls]
-        choice: Choice = {
+            message["tool_calls"] = [_whole_call(call) for call in calls]
+        choice: ChatChoice = {
             "index": output.index,
             "message": message,
             "logprobs": self._logprobs(output.logprobs),
             "finish_reason": finish_reason,
             "stop_reason": output.stop_reason,
         }
-        return self._with_token_ids(choice, output.token_ids)
+        if self._body.return_token_ids:
+            choice["token_ids"] = output.token_ids
+        return choice
 
-    def chunk(self, index: int, delta: SequenceDelta, prompt: PromptOutput) -> Choice | None:
+    def chunk(
+        self, index: int, delta: SequenceDelta, prompt: PromptOutput
+    ) -> ChatChunkChoice | None:
         text, calls, finish_reason = self._split(index, delta)
         has_more = finish_reason or delta.logprobs or self._body.return_token_ids
         if not (text or calls or has_more):
             return None
-        news: dict[str, Any] = {"content": text} if text else {}
+        news: Delta = {"content": text} if text else {}
         if calls:
             news["tool_calls"] = calls
-        choice: Choice = {
+        choice: ChatChunkChoice = {
             "index": index,
             "delta": news,
             "logprobs": self._logprobs(delta.logprobs),
             "finish_reason": finish_reason,
             "stop_reason": delta.stop_reason,
         }
-        return self._with_token_ids(choice, delta.token_ids)
+        if self._body.return_token_ids:
+            choice["token_ids"] = delta.token_ids
+        return choice
 
     def _split(
         self, index: int, part: CompletionOutput | SequenceDelta
-    ) -> tuple[str, list[dict[str, Any]], FinishReason | Literal["tool_calls"] | None]:
+    ) -> tuple[str, list[ToolCallPiece], FinishReason | Literal["tool_calls"] | None]:
         """-> the text, the calls of tools, and why the choice ended, if it did."""
         if self._tool_use is None:
             return part.text, [], part.finish_reason
@@ -106,18 +138,18 @@ class ChatWording(Wording):
             return text, calls, "tool_calls"
         return text, calls, part.finish_reason
 
-    def _with_token_ids(self, choice: Choice, token_ids: list[int]) -> Choice:
-        if self._body.return_token_ids:
-            choice["token_ids"] = token_ids
-        return choice
-
-    def _logprobs(self, logprobs: list[TokenLogprobs] | None) -> dict[str, Any] | None:
+    def _logprobs(self, logprobs: list[TokenLogprobs] | None) -> ChatLogprobs | None:
         return None if logprobs is None else chat_logprobs(self._tokenizer, logprobs)
 
 
-def _without_index(call: dict[str, Any]) -> dict[str, Any]:
-    """Whole calls have no index, unlike pieces of them."""
-    return {key: value for key, value in call.items() if key != "index"}
+def _whole_call(call: ToolCallPiece) -> AnswerToolCall:
+    """Of the one piece that a call is in when all of the text is there."""
+    name, arguments = call["function"]["name"], call["function"]["arguments"]
+    return {
+        "id": call["id"],
+        "type": "function",
+        "function": {"name": name, "arguments": arguments},
+    }
 
 
 async def create_chat_completion(request: web.Request) -> web.StreamResponse:

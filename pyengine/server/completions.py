@@ -4,10 +4,10 @@ from aiohttp import web
 
 from pyengine.outputs import CompletionOutput, SequenceDelta
 from pyengine.sampling_params import SamplingParams
-from pyengine.server.answers import Choice
+from pyengine.server.answers import ChunkExtra, Completion, CompletionChoice, CompletionChunk, Head
 from pyengine.server.body import read_body
 from pyengine.server.context import ENGINE
-from pyengine.server.generation import PromptOutput
+from pyengine.server.generation import Generation, PromptOutput
 from pyengine.server.logprobs import CompletionLogprobs, joined, prompt_logprobs
 from pyengine.server.prompts import echo_prompts, encode_prompts, truncate_prompts
 from pyengine.server.protocol import CompletionBody
@@ -23,8 +23,6 @@ from pyengine.text.tokenizer import Tokenizer
 
 class CompletionWording(Wording):
     id_prefix = "cmpl-"
-    answer_object = "text_completion"
-    chunk_object = "text_completion"
 
     def __init__(
         self,
@@ -40,15 +38,26 @@ class CompletionWording(Wording):
         self._echoes = echoes
         self._logprobs: dict[int, CompletionLogprobs] = {}  # by choice that has begun
 
-    def choice(self, output: CompletionOutput, prompt: PromptOutput) -> Choice:
-        return self._choice(output.index, output, prompt)
+    def answer(
+        self, head: Head, outputs: list[CompletionOutput], generation: Generation
+    ) -> Completion:
+        return {
+            **head,
+            "object": "text_completion",
+            "choices": [self._choice(o.index, o, generation.prompt_of(o.index)) for o in outputs],
+            "usage": generation.usage(),
+            "pyengine": generation.info(),
+        }
 
-    def chunk(self, index: int, delta: SequenceDelta, prompt: PromptOutput) -> Choice:
+    def empty_chunk(self, head: Head, extra: ChunkExtra) -> CompletionChunk:
+        return {**head, "object": "text_completion", **extra, "choices": []}
+
+    def chunk(self, index: int, delta: SequenceDelta, prompt: PromptOutput) -> CompletionChoice:
         return self._choice(index, delta, prompt)
 
     def _choice(
         self, index: int, part: CompletionOutput | SequenceDelta, prompt: PromptOutput
-    ) -> Choice:
+    ) -> CompletionChoice:
         is_first = index not in self._logprobs
         if is_first:
             self._logprobs[index] = CompletionLogprobs(
@@ -62,7 +71,7 @@ class CompletionWording(Wording):
                 logprobs = self._logprobs[index].echo(echo, prompt, self._body.logprobs)
         if part.logprobs is not None:
             logprobs = joined(logprobs, self._logprobs[index].extend(part.logprobs))
-        choice: Choice = {
+        choice: CompletionChoice = {
             "index": index,
             "text": text,
             "logprobs": logprobs,

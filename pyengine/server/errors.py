@@ -3,11 +3,12 @@
 import json
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import Literal
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
 from pydantic import ValidationError
+from typing_extensions import TypedDict
 
 from pyengine.errors import (
     EngineStoppedError,
@@ -33,6 +34,35 @@ _ANTHROPIC_TYPES = {
 }
 
 
+ErrorType = Literal["invalid_request_error", "rate_limit_error", "server_error"]
+
+
+class ErrorObject(TypedDict):
+    message: str
+    type: ErrorType
+    param: str | None  # the field at fault
+    code: str | None
+
+
+class Error(TypedDict):
+    """OpenAI's error object."""
+
+    error: ErrorObject
+
+
+class AnthropicErrorObject(TypedDict):
+    type: str
+    message: str
+
+
+class AnthropicError(TypedDict):
+    """Anthropic's."""
+
+    type: Literal["error"]
+    error: AnthropicErrorObject
+    request_id: str
+
+
 class ApiError(Exception):
     """A failure in the words of the API."""
 
@@ -53,7 +83,7 @@ class ApiError(Exception):
         self.headers = headers
 
     @property
-    def body(self) -> dict[str, Any]:
+    def body(self) -> Error:
         return {
             "error": {
                 "message": self.message,
@@ -99,11 +129,10 @@ def to_api_error(error: Exception, request: web.Request) -> ApiError:
             return ApiError(500, f"internal error (request {request_id})", code="internal_error")
 
 
-def anthropic_error(error: ApiError, request_id: str) -> dict[str, Any]:
-    """Anthropic's error object."""
+def anthropic_error(error: ApiError, request_id: str) -> AnthropicError:
     default = "invalid_request_error" if error.status < 500 else "api_error"
     kind = _ANTHROPIC_TYPES.get(error.status, default)
-    told = {"type": kind, "message": error.message}
+    told: AnthropicErrorObject = {"type": kind, "message": error.message}
     return {"type": "error", "error": told, "request_id": request_id}
 
 
@@ -177,7 +206,7 @@ def _from_http_exception(error: web.HTTPException, request: web.Request) -> ApiE
             return ApiError(error.status, error.text or error.reason)
 
 
-def _type_of(status: int) -> str:
+def _type_of(status: int) -> ErrorType:
     if status == 429:
         return "rate_limit_error"
     return "invalid_request_error" if status < 500 else "server_error"

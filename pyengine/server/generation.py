@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from aiohttp import web
 
@@ -116,7 +116,7 @@ class Generation:
                 self._infos[choice] = {
                     "index": choice,
                     "seed": self._requests[prompt].seed_of(delta.index),
-                    "timings": None if delta.timings is None else asdict(delta.timings),
+                    "timings": delta.timings,
                 }
             items.append((choice, delta))
         return items

@@ -3,10 +3,15 @@
 from collections.abc import Sequence
 from functools import partial
 from itertools import accumulate
-from typing import Any
 
 from pyengine.outputs import TokenLogprobs
-from pyengine.server.answers import PromptLogprobs
+from pyengine.server.answers import (
+    ChatLogprobs,
+    PromptLogprob,
+    PromptLogprobs,
+    TextLogprobs,
+    TopLogprob,
+)
 from pyengine.server.generation import PromptOutput
 from pyengine.text.detokenizer import Detokenizer
 from pyengine.text.tokenizer import Tokenizer
@@ -22,9 +27,16 @@ def token_text(tokenizer: Tokenizer, token_id: int) -> str:
         return "bytes:" + "".join(f"\\x{byte:02x}" for byte in data)
 
 
-def joined(first: dict[str, Any] | None, second: dict[str, Any]) -> dict[str, Any]:
-    """Two pieces of CompletionLogprobs, one after the other."""
-    return second if first is None else {name: first[name] + second[name] for name in first}
+def joined(first: TextLogprobs | None, second: TextLogprobs) -> TextLogprobs:
+    """Two pieces, one after the other."""
+    if first is None:
+        return second
+    return {
+        "tokens": first["tokens"] + second["tokens"],
+        "token_logprobs": first["token_logprobs"] + second["token_logprobs"],
+        "top_logprobs": first["top_logprobs"] + second["top_logprobs"],
+        "text_offset": first["text_offset"] + second["text_offset"],
+    }
 
 
 class CompletionLogprobs:
@@ -39,7 +51,7 @@ class CompletionLogprobs:
         self._detokenizer = self._new_detokenizer()
         self._text_offset = 0  # characters completed by the tokens so far
 
-    def extend(self, logprobs: Sequence[TokenLogprobs]) -> dict[str, Any]:
+    def extend(self, logprobs: Sequence[TokenLogprobs]) -> TextLogprobs:
         """The next tokens of the choice. `top_logprobs` always holds the token itself."""
         offsets = []
         for item in logprobs:
@@ -52,7 +64,7 @@ class CompletionLogprobs:
             "text_offset": offsets,
         }
 
-    def echo(self, text: str, prompt: PromptOutput, num_top: int) -> dict[str, Any]:
+    def echo(self, text: str, prompt: PromptOutput, num_top: int) -> TextLogprobs:
         """The tokens of the prompt, which the choice begins with as `text`."""
         logprobs = prompt.logprobs or []
         detokenizer = self._new_detokenizer()
@@ -84,11 +96,11 @@ def prompt_logprobs(
 ) -> PromptLogprobs:
     """The log-probabilities of a prompt, in vLLM's shape."""
 
-    def entry(token_id: int, logprob: float, rank: int) -> dict[str, Any]:
+    def entry(token_id: int, logprob: float, rank: int) -> PromptLogprob:
         text = token_text(tokenizer, token_id)
         return {"logprob": logprob, "rank": rank, "decoded_token": text}
 
-    def entries(item: TokenLogprobs) -> dict[str, dict[str, Any]]:
+    def entries(item: TokenLogprobs) -> dict[str, PromptLogprob]:
         likeliest = zip(item.top_token_ids[:num_top], item.top_logprobs, strict=False)
         found = {str(t): entry(t, value, k + 1) for k, (t, value) in enumerate(likeliest)}
         return found | {str(item.token_id): entry(item.token_id, item.logprob, item.rank)}
@@ -96,10 +108,10 @@ def prompt_logprobs(
     return [None if item is None else entries(item) for item in logprobs]
 
 
-def chat_logprobs(tokenizer: Tokenizer, logprobs: Sequence[TokenLogprobs]) -> dict[str, Any]:
+def chat_logprobs(tokenizer: Tokenizer, logprobs: Sequence[TokenLogprobs]) -> ChatLogprobs:
     """The shape of chat completions."""
 
-    def entry(token_id: int, logprob: float) -> dict[str, Any]:
+    def entry(token_id: int, logprob: float) -> TopLogprob:
         return {
             "token": token_text(tokenizer, token_id),
             "logprob": logprob,
@@ -108,8 +120,10 @@ def chat_logprobs(tokenizer: Tokenizer, logprobs: Sequence[TokenLogprobs]) -> di
 
     return {
         "content": [
-            entry(item.token_id, item.logprob)
-            | {"top_logprobs": list(map(entry, item.top_token_ids, item.top_logprobs))}
+            {
+                **entry(item.token_id, item.logprob),
+                "top_logprobs": list(map(entry, item.top_token_ids, item.top_logprobs)),
+            }
             for item in logprobs
         ]
     }

@@ -3,79 +3,57 @@
 from collections.abc import Mapping
 from functools import cache
 from importlib import resources
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from aiohttp import web
+from pydantic import TypeAdapter
 
 import pyengine
+from pyengine.server import anthropic_objects, response_objects
+from pyengine.server.answers import (
+    ChatCompletion,
+    ChatCompletionChunk,
+    Completion,
+    CompletionChunk,
+    Detokenized,
+    Health,
+    ModelCard,
+    ModelList,
+    Tokenized,
+    Version,
+)
 from pyengine.server.anthropic import MessagesBody
-from pyengine.server.body import Body
-from pyengine.server.errors import ANTHROPIC_PATH
+from pyengine.server.errors import ANTHROPIC_PATH, AnthropicError, Error
 from pyengine.server.protocol import ChatBody, CompletionBody, DetokenizeBody, TokenizeBody
 from pyengine.server.responses import ResponsesBody
 
 Schema = dict[str, Any]
 
 _REF = "#/components/schemas/{model}"
-_TEXT: Schema = {"type": "string"}
-_NUMBER: Schema = {"type": "integer"}
-_NULLABLE_TEXT: Schema = {"type": ["string", "null"]}
 
 
-def _object(**properties: Schema) -> Schema:
-    """An object that has all these, and maybe more."""
-    return {"type": "object", "properties": properties, "required": list(properties)}
+class _Post(NamedTuple):
+    body: Any
+    answer: Any
+    event: Any = None  # what the data of each event of a stream is, where there are streams
 
 
-def _list(items: Schema) -> Schema:
-    return {"type": "array", "items": items}
-
-
-_MODEL = _object(
-    id=_TEXT, object=_TEXT, created=_NUMBER, owned_by=_TEXT, root=_TEXT, max_model_len=_NUMBER
-)
-_ERROR = _object(
-    error=_object(message=_TEXT, type=_TEXT, param=_NULLABLE_TEXT, code=_NULLABLE_TEXT)
-)
-_ANTHROPIC_ERROR = _object(type=_TEXT, error=_object(type=_TEXT, message=_TEXT), request_id=_TEXT)
-_STATUS = _object(status=_TEXT)
-_ANSWER = _object(
-    id=_TEXT,
-    object=_TEXT,
-    created=_NUMBER,
-    model=_TEXT,
-    choices=_list({"type": "object"}),
-    usage={"type": "object"},
-)
-
-# path -> body, answer, whether it may stream
-_POSTS: Mapping[str, tuple[type[Body], Schema, bool]] = {
-    "/v1/completions": (CompletionBody, _ANSWER, True),
-    "/v1/chat/completions": (ChatBody, _ANSWER, True),
-    "/v1/responses": (
-        ResponsesBody,
-        _object(id=_TEXT, object=_TEXT, status=_TEXT, output=_list({"type": "object"})),
-        True,
-    ),
-    ANTHROPIC_PATH: (
-        MessagesBody,
-        _object(id=_TEXT, type=_TEXT, role=_TEXT, content=_list({"type": "object"})),
-        True,
-    ),
-    "/tokenize": (
-        TokenizeBody,
-        _object(tokens=_list(_NUMBER), count=_NUMBER, max_model_len=_NUMBER),
-        False,
-    ),
-    "/detokenize": (DetokenizeBody, _object(prompt=_TEXT), False),
+# path -> types
+_POSTS: Mapping[str, _Post] = {
+    "/v1/completions": _Post(CompletionBody, Completion, CompletionChunk | Error),
+    "/v1/chat/completions": _Post(ChatBody, ChatCompletion, ChatCompletionChunk | Error),
+    "/v1/responses": _Post(ResponsesBody, response_objects.Response, response_objects.Event),
+    ANTHROPIC_PATH: _Post(MessagesBody, anthropic_objects.AnthropicAnswer, anthropic_objects.Event),
+    "/tokenize": _Post(TokenizeBody, Tokenized),
+    "/detokenize": _Post(DetokenizeBody, Detokenized),
 }
-_GETS: Mapping[str, Schema] = {
-    "/v1/models": _object(object=_TEXT, data=_list(_MODEL)),
-    "/v1/models/{model}": _MODEL,
-    "/health": _STATUS,
-    "/ready": _STATUS,
-    "/ping": _STATUS,
-    "/version": _object(version=_TEXT),
+_GETS: Mapping[str, Any] = {
+    "/v1/models": ModelList,
+    "/v1/models/{model}": ModelCard,
+    "/health": Health,
+    "/ready": Health,
+    "/ping": Health,
+    "/version": Version,
 }
 _GET_ERRORS = (401, 404, 500, 503)
 _POST_ERRORS = (400, 401, 404, 408, 413, 415, 429, 500, 503, 504)
@@ -92,29 +70,33 @@ async def show_docs(request: web.Request) -> web.Response:
 
 @cache
 def describe_api() -> dict[str, Any]:
-    """The API as an OpenAPI 3.1 document."""
-    schemas: dict[str, Schema] = {"Error": _ERROR, "AnthropicError": _ANTHROPIC_ERROR}
+    """The API as an OpenAPI 3.1 document. The schema of a stream is that of each of its events, as
+    3.1 knows none for the whole."""
+    schemas, components = _schemas()
     paths: dict[str, Any] = {}
-    for path, (body, answer, streams) in _POSTS.items():
-        schema = body.model_json_schema(ref_template=_REF)
-        schemas |= schema.pop("$defs", {})
-        schemas[body.__name__] = schema
-        content = {"application/json": {"schema": _ref(body.__name__)}}
+    for path, post in _POSTS.items():
+        content = {"application/json": {"schema": schemas[post.body]}}
+        answers = {"application/json": {"schema": schemas[post.answer]}}
+        if post.event is not None:
+            answers["text/event-stream"] = {"schema": _event_schema(schemas[post.event])}
+        error = schemas[AnthropicError if path == ANTHROPIC_PATH else Error]
         paths[path] = {
             "post": {
                 "operationId": _operation_id("post", path),
                 "requestBody": {"required": True, "content": content},
-                "responses": _responses(path, answer, _POST_ERRORS, streams),
+                "responses": _responses(answers, error, _POST_ERRORS),
             }
         }
     for path, answer in _GETS.items():
+        answers = {"application/json": {"schema": schemas[answer]}}
         paths[path] = {
             "get": {
                 "operationId": _operation_id("get", path),
-                "responses": _responses(path, answer, _GET_ERRORS, streams=False),
+                "responses": _responses(answers, schemas[Error], _GET_ERRORS),
             }
         }
-    name = {"name": "model", "in": "path", "required": True, "schema": {**_TEXT, "minLength": 1}}
+    text = {"type": "string", "minLength": 1}
+    name = {"name": "model", "in": "path", "required": True, "schema": text}
     paths["/v1/models/{model}"]["get"]["parameters"] = [name]
     metrics = {"description": "Prometheus' text format", "content": {"text/plain": {}}}
     paths["/metrics"] = {"get": {"operationId": "get_metrics", "responses": {"200": metrics}}}
@@ -123,26 +105,39 @@ def describe_api() -> dict[str, Any]:
         "info": {"title": "pyengine", "version": pyengine.__version__},
         "paths": paths,
         "components": {
-            "schemas": schemas,
+            "schemas": components,
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
         },
         "security": [{}, {"key": []}],
     }
 
 
-def _responses(path: str, answer: Schema, errors: tuple[int, ...], streams: bool) -> dict[str, Any]:
-    content: dict[str, Any] = {"application/json": {"schema": answer}}
-    if streams:
-        content["text/event-stream"] = {}
-    kind = "AnthropicError" if path == ANTHROPIC_PATH else "Error"
-    error = {"description": "refused", "content": {"application/json": {"schema": _ref(kind)}}}
-    return {"200": {"description": "done", "content": content}} | {
-        str(status): error for status in errors
+def _schemas() -> tuple[dict[Any, Schema], dict[str, Schema]]:
+    """-> the schema of each type, mostly a reference, and what is referred to."""
+    kinds = {AnthropicError, Error, *_GETS.values()}.union(*_POSTS.values()) - {None}
+    mode: Literal["validation"] = "validation"
+    inputs = [(kind, mode, TypeAdapter(kind)) for kind in kinds]
+    schemas, rest = TypeAdapter.json_schemas(inputs, ref_template=_REF)
+    return {kind: schema for (kind, _), schema in schemas.items()}, rest["$defs"]
+
+
+def _event_schema(data: Schema) -> Schema:
+    """Of events whose data is JSON, or tells the end of the stream."""
+    text = {"type": "string", "contentMediaType": "application/json", "contentSchema": data}
+    done = {"const": "[DONE]"}
+    return {
+        "type": "object",
+        "properties": {"event": {"type": "string"}, "data": {"anyOf": [done, text]}},
+        "required": ["data"],
     }
 
 
-def _ref(name: str) -> Schema:
-    return {"$ref": _REF.format(model=name)}
+def _responses(answers: dict[str, Any], error: Schema, statuses: tuple[int, ...]) -> dict[str, Any]:
+    refused = {"description": "refused", "content": {"application/json": {"schema": error}}}
+    return {
+        "200": {"description": "done", "content": answers},
+        **{str(status): refused for status in statuses},
+    }
 
 
 def _operation_id(method: str, path: str) -> str:

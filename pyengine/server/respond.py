@@ -1,21 +1,30 @@
 """Answers a call for generation, in one piece or as a stream, in the words of its endpoint."""
 
 import asyncio
-import json
 import time
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import Any
 
 from aiohttp import web
+from pydantic_core import to_json
 
 from pyengine.errors import RequestTimeoutError
 from pyengine.outputs import CompletionOutput, SequenceDelta
 from pyengine.sampling_params import SamplingParams
-from pyengine.server.answers import Answer, Choice, ChunkExtra, Envelope, PromptReport
+from pyengine.server.answers import (
+    ChatCompletion,
+    ChatCompletionChunk,
+    ChunkChoice,
+    ChunkExtra,
+    Completion,
+    CompletionChunk,
+    Head,
+    PromptReport,
+)
 from pyengine.server.context import DRAINING, ENGINE, GRAMMAR_EXECUTOR, OPTIONS
 from pyengine.server.errors import RETRY_AFTER_S, ApiError, to_api_error
 from pyengine.server.generation import Generation, PromptOutput
@@ -28,23 +37,27 @@ class Wording(ABC):
     """How an endpoint words choices. It may keep state for each, as one object serves one call."""
 
     id_prefix: str
-    answer_object: str
-    chunk_object: str
 
     @abstractmethod
-    def choice(self, output: CompletionOutput, prompt: PromptOutput) -> Choice:
-        """A whole choice."""
+    def answer(
+        self, head: Head, outputs: list[CompletionOutput], generation: Generation
+    ) -> Completion | ChatCompletion:
+        """The whole answer; `outputs` has all choices."""
 
     @abstractmethod
-    def chunk(self, index: int, delta: SequenceDelta, prompt: PromptOutput) -> Choice | None:
+    def empty_chunk(self, head: Head, extra: ChunkExtra) -> CompletionChunk | ChatCompletionChunk:
+        """A chunk without choices."""
+
+    @abstractmethod
+    def chunk(self, index: int, delta: SequenceDelta, prompt: PromptOutput) -> ChunkChoice | None:
         """What a step added to a choice; None if it is held back."""
 
-    def opening(self, num_choices: int) -> list[Choice]:
+    def opening(self, num_choices: int) -> Sequence[ChunkChoice]:
         """What a stream begins with."""
         return []
 
     def report(self, prompts: list[PromptOutput]) -> PromptReport:
-        """What a whole answer, or each chunk of `opening`, tells of the prompts."""
+        """What each chunk of `opening` tells of the prompts."""
         return {}
 
 
@@ -92,16 +105,15 @@ async def respond(
         generation = new_generation()
     else:
         generation = await _with_grammar(request.app, new_generation, body.timeout)
-    envelope: Envelope = {
+    head: Head = {
         "id": call_id,
-        "object": wording.chunk_object if body.stream else wording.answer_object,
         "created": int(time.time()),
         "model": check_model(request.app, body.model),
         "system_fingerprint": request.app[ENGINE].fingerprint,
     }
     if body.stream:
-        return await _stream(request, generation, wording, envelope, body)
-    return await _collect(request.app, generation, wording, envelope)
+        return await _stream(request, generation, wording, head, body)
+    return await _collect(request.app, generation, wording, head)
 
 
 async def _with_grammar(
@@ -118,7 +130,7 @@ async def _with_grammar(
 
 
 async def _collect(
-    app: web.Application, generation: Generation, wording: Wording, envelope: Envelope
+    app: web.Application, generation: Generation, wording: Wording, head: Head
 ) -> web.Response:
     outputs = [CompletionOutput(index) for index in range(generation.num_choices)]
     async with aclosing(generation.steps()) as steps:
@@ -126,30 +138,22 @@ async def _collect(
             for index, delta in step:
                 outputs[index].extend(delta)
 
-    def encode() -> str:
-        choices = [wording.choice(o, generation.prompt_of(o.index)) for o in outputs]
-        answer: Answer = {
-            **envelope,
-            **wording.report(generation.prompts),
-            "choices": choices,
-            "usage": generation.usage(),
-            "pyengine": generation.info(),
-        }
-        return json.dumps(answer, ensure_ascii=False)
+    def encode() -> bytes:
+        return to_json(wording.answer(head, outputs, generation))
 
-    text = await run_text_work(app, generation.has_prompt_logprobs, encode)
-    return web.Response(text=text, content_type="application/json")
+    data = await run_text_work(app, generation.has_prompt_logprobs, encode)
+    return web.Response(body=data, content_type="application/json", charset="utf-8")
 
 
 async def _stream(
     request: web.Request,
     generation: Generation,
     wording: Wording,
-    envelope: Envelope,
+    head: Head,
     body: GenerationBody,
 ) -> web.StreamResponse:
     events = EventStream(request)
-    encoder = _StreamEncoder(generation, wording, envelope, body)
+    encoder = _StreamEncoder(generation, wording, head, body)
     try:
         async with aclosing(generation.steps()) as steps:
             async for step in steps:
@@ -172,18 +176,18 @@ class _StreamEncoder:
     """The events of one stream, step by step."""
 
     def __init__(
-        self, generation: Generation, wording: Wording, envelope: Envelope, body: GenerationBody
+        self, generation: Generation, wording: Wording, head: Head, body: GenerationBody
     ) -> None:
         options = body.stream_options or StreamOptions()
         self._has_usage_in_all = options.continuous_usage_stats
         self._has_usage_at_end = options.include_usage
-        if options.include_usage and not options.continuous_usage_stats:
-            envelope = {**envelope, "usage": None}
         self._has_token_ids = body.return_token_ids
         self._generation = generation
         self._wording = wording
-        self._envelope = envelope
-        self._chunks = ChunkEncoder(envelope)
+        self._head = head
+        has_null_usage = options.include_usage and not options.continuous_usage_stats
+        extra: ChunkExtra = {"usage": None} if has_null_usage else {}
+        self._chunks = ChunkEncoder(wording.empty_chunk(head, extra))
         self._is_opened = False
 
     def encode(self, step: list[tuple[int, SequenceDelta]]) -> list[bytes]:
@@ -207,7 +211,7 @@ class _StreamEncoder:
         events += [self._chunks.encode(choice, common) for choice in others]
         events.append(self._chunks.encode(last, {**common, "pyengine": generation.info()}))
         if self._has_usage_at_end:
-            end = {**self._envelope, "choices": [], "usage": generation.usage()}
+            end = wording.empty_chunk(self._head, {"usage": generation.usage()})
             events.append(encode_event(end))
         return [*events, DONE]
 

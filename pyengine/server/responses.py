@@ -1,5 +1,6 @@
 """POST /v1/responses: the text form of OpenAI's Responses API."""
 
+import itertools
 import time
 import uuid
 from functools import partial
@@ -17,6 +18,14 @@ from pyengine.server.generation import Generation
 from pyengine.server.messages import Message
 from pyengine.server.protocol import ChatBody
 from pyengine.server.respond import check_accepting, check_model
+from pyengine.server.response_objects import (
+    Event,
+    OutputItem,
+    OutputText,
+    Place,
+    Response,
+    Status,
+)
 from pyengine.server.single import SingleWording, new_generation, respond_single
 from pyengine.server.sse import encode_typed_event
 from pyengine.server.text_parts import parse_text
@@ -106,8 +115,9 @@ class ResponseWording(SingleWording):
     ) -> None:
         self._generation = generation
         self._item_id = f"msg_{uuid.uuid4().hex}"
-        self._num_events = 0
-        self._response: dict[str, Any] = {
+        self._place: Place = {"item_id": self._item_id, "output_index": 0, "content_index": 0}
+        self._numbers = itertools.count()
+        self._response: Response = {
             "id": response_id,
             "object": "response",
             "created_at": int(time.time()),
@@ -139,52 +149,105 @@ class ResponseWording(SingleWording):
         return web.json_response(self._finished(output))
 
     def opening(self) -> list[bytes]:
-        return [
-            self._event("response.created", response=self._response),
-            self._event("response.in_progress", response=self._response),
-            self._event(
-                "response.output_item.added", output_index=0, item=self._item("in_progress", [])
-            ),
-            self._part_event("response.content_part.added", part=_part("")),
-        ]
+        return _encode(
+            {
+                "type": "response.created",
+                "sequence_number": next(self._numbers),
+                "response": self._response,
+            },
+            {
+                "type": "response.in_progress",
+                "sequence_number": next(self._numbers),
+                "response": self._response,
+            },
+            {
+                "type": "response.output_item.added",
+                "sequence_number": next(self._numbers),
+                "output_index": 0,
+                "item": self._item("in_progress", []),
+            },
+            {
+                "type": "response.content_part.added",
+                "sequence_number": next(self._numbers),
+                **self._place,
+                "part": _part(""),
+            },
+        )
 
     def text(self, text: str) -> list[bytes]:
-        return [self._part_event("response.output_text.delta", delta=text, logprobs=[])]
+        return _encode(
+            {
+                "type": "response.output_text.delta",
+                "sequence_number": next(self._numbers),
+                **self._place,
+                "delta": text,
+                "logprobs": [],
+            }
+        )
 
     def closing(self, output: CompletionOutput) -> list[bytes]:
+        text = output.text
         response = self._finished(output)
-        return [
-            self._part_event("response.output_text.done", text=output.text, logprobs=[]),
-            self._part_event("response.content_part.done", part=_part(output.text)),
-            self._event("response.output_item.done", output_index=0, item=response["output"][0]),
-            self._event(f"response.{response['status']}", response=response),
-        ]
+        [item] = response["output"]
+        is_cut = response["status"] == "incomplete"
+        return _encode(
+            {
+                "type": "response.output_text.done",
+                "sequence_number": next(self._numbers),
+                **self._place,
+                "text": text,
+                "logprobs": [],
+            },
+            {
+                "type": "response.content_part.done",
+                "sequence_number": next(self._numbers),
+                **self._place,
+                "part": _part(text),
+            },
+            {
+                "type": "response.output_item.done",
+                "sequence_number": next(self._numbers),
+                "output_index": 0,
+                "item": item,
+            },
+            {
+                "type": "response.incomplete" if is_cut else "response.completed",
+                "sequence_number": next(self._numbers),
+                "response": response,
+            },
+        )
 
     def failure(self, error: ApiError) -> list[bytes]:
-        told = {"code": "server_error", "message": error.message}
-        response = {**self._response, "status": "failed", "error": told}
-        return [self._event("response.failed", response=response)]
+        response = self._response.copy()
+        response["status"] = "failed"
+        response["error"] = {"code": "server_error", "message": error.message}
+        return _encode(
+            {
+                "type": "response.failed",
+                "sequence_number": next(self._numbers),
+                "response": response,
+            }
+        )
 
-    def _finished(self, output: CompletionOutput) -> dict[str, Any]:
+    def _finished(self, output: CompletionOutput) -> Response:
         is_cut = output.finish_reason == "length"
-        status = "incomplete" if is_cut else "completed"
+        status: Status = "incomplete" if is_cut else "completed"
         usage = self._generation.usage()
         cached = usage["prompt_tokens_details"]["cached_tokens"]
-        return {
-            **self._response,
-            "status": status,
-            "incomplete_details": {"reason": "max_output_tokens"} if is_cut else None,
-            "output": [self._item(status, [_part(output.text)])],
-            "usage": {
-                "input_tokens": usage["prompt_tokens"],
-                "input_tokens_details": {"cached_tokens": cached, "cache_write_tokens": 0},
-                "output_tokens": usage["completion_tokens"],
-                "output_tokens_details": {"reasoning_tokens": 0},
-                "total_tokens": usage["total_tokens"],
-            },
+        response = self._response.copy()
+        response["status"] = status
+        response["incomplete_details"] = {"reason": "max_output_tokens"} if is_cut else None
+        response["output"] = [self._item(status, [_part(output.text)])]
+        response["usage"] = {
+            "input_tokens": usage["prompt_tokens"],
+            "input_tokens_details": {"cached_tokens": cached, "cache_write_tokens": 0},
+            "output_tokens": usage["completion_tokens"],
+            "output_tokens_details": {"reasoning_tokens": 0},
+            "total_tokens": usage["total_tokens"],
         }
+        return response
 
-    def _item(self, status: str, content: list[dict[str, Any]]) -> dict[str, Any]:
+    def _item(self, status: Status, content: list[OutputText]) -> OutputItem:
         return {
             "id": self._item_id,
             "type": "message",
@@ -192,14 +255,6 @@ class ResponseWording(SingleWording):
             "status": status,
             "content": content,
         }
-
-    def _part_event(self, kind: str, **fields: Any) -> bytes:
-        return self._event(kind, item_id=self._item_id, output_index=0, content_index=0, **fields)
-
-    def _event(self, kind: str, **fields: Any) -> bytes:
-        data = {"type": kind, "sequence_number": self._num_events, **fields}
-        self._num_events += 1
-        return encode_typed_event(data)
 
 
 async def create_response(request: web.Request) -> web.StreamResponse:
@@ -212,5 +267,9 @@ async def create_response(request: web.Request) -> web.StreamResponse:
     return await respond_single(request, generation, wording, stream=body.stream)
 
 
-def _part(text: str) -> dict[str, Any]:
+def _encode(*events: Event) -> list[bytes]:
+    return [encode_typed_event(event) for event in events]
+
+
+def _part(text: str) -> OutputText:
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}

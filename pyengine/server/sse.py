@@ -7,7 +7,7 @@ from typing import Any
 from aiohttp import web
 from pydantic_core import to_json
 
-from pyengine.server.answers import Choice, Envelope
+from pyengine.server.answers import ChatCompletionChunk, ChunkChoice, CompletionChunk
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 DONE = b"data: [DONE]\n\n"
@@ -32,14 +32,15 @@ class ChunkEncoder:
     """Events that have one choice each and most else in common, which is encoded but once.
 
     Args:
-        envelope: what they have in common.
+        empty: one without choices: what they have in common.
     """
 
-    def __init__(self, envelope: Envelope) -> None:
-        self._head = encode_event({**envelope, "choices": []}).removesuffix(b"]}\n\n")
+    def __init__(self, empty: CompletionChunk | ChatCompletionChunk) -> None:
+        common = {name: value for name, value in empty.items() if name != "choices"}
+        self._head = encode_event({**common, "choices": []}).removesuffix(b"]}\n\n")
 
-    def encode(self, choice: Choice, extra: Mapping[str, Any] = _NOTHING) -> bytes:
-        """An event; `extra` is what it has besides, under keys that the envelope hasn't got."""
+    def encode(self, choice: ChunkChoice, extra: Mapping[str, Any] = _NOTHING) -> bytes:
+        """An event; `extra` is what it has besides, under keys that `empty` hasn't got."""
         if not extra:
             return b"%b%b]}\n\n" % (self._head, to_json(choice))
         return b"%b%b],%b\n\n" % (self._head, to_json(choice), to_json(extra)[1:])

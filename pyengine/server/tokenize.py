@@ -2,6 +2,7 @@
 
 from aiohttp import web
 
+from pyengine.server.answers import Detokenized, Tokenized
 from pyengine.server.body import read_body
 from pyengine.server.context import ENGINE
 from pyengine.server.prompts import decode_tokens, encode_conversation, encode_text
@@ -19,17 +20,17 @@ async def tokenize(request: web.Request) -> web.Response:
         token_ids = await encode_text(
             request.app, body.prompt or "", add_special_tokens=body.add_special_tokens
         )
-    return web.json_response(
-        {
-            "tokens": token_ids,
-            "count": len(token_ids),
-            "max_model_len": request.app[ENGINE].max_model_len,
-        }
-    )
+    answer: Tokenized = {
+        "tokens": token_ids,
+        "count": len(token_ids),
+        "max_model_len": request.app[ENGINE].max_model_len,
+    }
+    return web.json_response(answer)
 
 
 async def detokenize(request: web.Request) -> web.Response:
     body = await read_body(request, DetokenizeBody)
     check_model(request.app, body.model)
     text = await decode_tokens(request.app, body.tokens)
-    return web.json_response({"prompt": text})
+    answer: Detokenized = {"prompt": text}
+    return web.json_response(answer)

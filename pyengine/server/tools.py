@@ -7,6 +7,7 @@ from aiohttp import web
 from pydantic import AfterValidator, Field, PlainValidator, ValidationError, model_validator
 
 from pyengine.sampling_params import Grammar, SamplingParams
+from pyengine.server.answers import ToolCallPiece
 from pyengine.server.body import Body
 from pyengine.server.context import ENGINE, OPTIONS
 from pyengine.server.errors import ApiError
@@ -173,7 +174,7 @@ class ToolCalls:
     def has_calls(self) -> bool:
         return self._parser.num_calls > 0
 
-    def push(self, text: str, *, is_end: bool) -> tuple[str, list[dict[str, Any]]]:
+    def push(self, text: str, *, is_end: bool) -> tuple[str, list[ToolCallPiece]]:
         """-> what is text of a piece of the answer, and the pieces of calls in OpenAI's shape."""
         content, deltas = self._parser.push(text)
         if is_end:
@@ -181,7 +182,7 @@ class ToolCalls:
             content, deltas = content + rest, deltas + more
         return content, [self._word(delta) for delta in deltas]
 
-    def _word(self, delta: ToolCallDelta) -> dict[str, Any]:
+    def _word(self, delta: ToolCallDelta) -> ToolCallPiece:
         if delta.name is None:
             return {"index": delta.index, "function": {"arguments": delta.arguments}}
         return {
