@@ -13,6 +13,10 @@ class InvalidRequestError(ValueError):
         self.param = param
 
 
+class ContextLengthError(InvalidRequestError):
+    """The prompt, or the answer that is asked for, is longer than the model's context."""
+
+
 class ModelLoadError(ValueError):
     """The model's files are missing, broken, or of a kind that pyengine doesn't support."""
 

@@ -1,6 +1,6 @@
 """What a request must be for an engine to serve it."""
 
-from pyengine.errors import InvalidRequestError
+from pyengine.errors import ContextLengthError, InvalidRequestError
 from pyengine.sampling_params import SamplingParams
 
 
@@ -13,20 +13,24 @@ def check_request(
         max_sequence_len: in tokens.
 
     Raises:
-        InvalidRequestError: it can never be served; `param` names the field at fault.
+        ContextLengthError: it is too long; `param` names the field at fault.
+        InvalidRequestError: it can never be served for another reason.
     """
     num_prompt = len(prompt_token_ids)
     if num_prompt == 0:
         raise InvalidRequestError("the prompt must hold at least one token", "prompt")
     # The length first: it bounds how many ids there are to check.
     max_tokens = params.max_tokens or 1
-    # The last token is never fed back, so it needs no slot.
-    num_slots = num_prompt + max_tokens - 1
-    if num_slots > max_sequence_len:
-        raise InvalidRequestError(
-            f"the prompt's {num_prompt} tokens and max_tokens {max_tokens} need {num_slots} slots, "
-            f"but a sequence has at most {max_sequence_len}",
-            "max_tokens" if num_prompt <= max_sequence_len else "prompt",
+    limit = f"this model's maximum context length is {max_sequence_len} tokens"
+    if num_prompt > max_sequence_len:
+        raise ContextLengthError(f"{limit}, but the prompt has {num_prompt}", "prompt")
+    # The last token is never fed back.
+    room = max_sequence_len - num_prompt + 1
+    if max_tokens > room:
+        raise ContextLengthError(
+            f"max_tokens must be at most {room}, got {max_tokens}: {limit}, of which the prompt "
+            f"takes {num_prompt}, and the last token of an answer none",
+            "max_tokens",
         )
     for name, token_ids in (
         ("prompt", prompt_token_ids),

@@ -35,7 +35,7 @@ UNSUPPORTED_FIELDS = {
     "container": "no tools run on this server",
 }
 # The fields of chat completions that are called otherwise here.
-NAMES = {"max_completion_tokens": "max_tokens", "stop": "stop_sequences"}
+NAMES = {"prompt": "messages", "stop": "stop_sequences"}
 # What a cache breakpoint asks for is done anyway, for every prefix.
 _PARTS = {"text": ("cache_control",)}
 AnthropicContent = Annotated[

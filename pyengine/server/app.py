@@ -1,8 +1,6 @@
 """Puts the application together: routes, middlewares, and the life of the engine."""
 
-import re
 import time
-import uuid
 from asyncio import Event
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +25,9 @@ from pyengine.server.context import (
     METRICS,
     OPTIONS,
     REQUEST_ID,
+    REQUEST_ID_HEADER,
     TEXT_EXECUTOR,
+    request_id_of,
 )
 from pyengine.server.cors import add_cors_headers, options_middleware
 from pyengine.server.errors import ANTHROPIC_PATH, ApiError, error_middleware
@@ -41,7 +41,6 @@ from pyengine.server.tokenize import detokenize, tokenize
 
 NUM_TEXT_THREADS = 2
 CLIENT_CLOSED_REQUEST = 499  # nginx's number: there is no standard one
-_REQUEST_ID_PATTERN = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
 
 
 def create_app(engine: AsyncEngine, options: ServerOptions) -> web.Application:
@@ -86,8 +85,7 @@ def create_app(engine: AsyncEngine, options: ServerOptions) -> web.Application:
 @web.middleware
 async def observe_middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Names the request, and counts its answer; that of a client which has gone, as 499."""
-    given = request.headers.get("X-Request-Id", "")
-    request[REQUEST_ID] = given if _REQUEST_ID_PATTERN.fullmatch(given) else uuid.uuid4().hex
+    request[REQUEST_ID] = request_id_of(request)
     resource = request.match_info.route.resource
     path = "unknown" if resource is None else resource.canonical
     status = CLIENT_CLOSED_REQUEST
@@ -161,7 +159,7 @@ def _describe_model(app: web.Application, name: str) -> ModelCard:
 
 
 async def _add_request_id(request: web.Request, response: web.StreamResponse) -> None:
-    response.headers["X-Request-Id"] = request[REQUEST_ID]
+    response.headers[REQUEST_ID_HEADER] = request[REQUEST_ID]
 
 
 async def _run_text_executor(app: web.Application) -> AsyncIterator[None]:

@@ -1,7 +1,8 @@
 """What the bodies of all requests have in common, and how they are read.
 
 They are strict: a field that pyengine doesn't know is refused by name rather than ignored (unless
-the server was started with ignore_unknown_fields), and a value of the wrong type isn't converted.
+the server was started with ignore_unknown_fields), one that it knows and hasn't got always is, and
+a value of the wrong type isn't converted.
 A field that is null counts as left out.
 """
 
@@ -42,7 +43,7 @@ class Body(BaseModel):
         given = {name: value for name, value in data.items() if value is not None}
         known = cls._names()
         for name in [name for name in given if name not in known]:
-            if info.context is None:
+            if info.context is None or name in cls.unsupported:
                 raise cls._complain_of(name)
             info.context.ignore(name)
             del given[name]

@@ -5,6 +5,7 @@ from typing import Literal
 
 from aiohttp import web
 
+from pyengine.errors import InvalidRequestError
 from pyengine.outputs import CompletionOutput, FinishReason, SequenceDelta, TokenLogprobs
 from pyengine.server.answers import (
     AnswerMessage,
@@ -22,6 +23,7 @@ from pyengine.server.answers import (
 )
 from pyengine.server.body import read_body
 from pyengine.server.context import ENGINE
+from pyengine.server.errors import renamed
 from pyengine.server.generation import Generation, PromptOutput
 from pyengine.server.logprobs import chat_logprobs, prompt_logprobs
 from pyengine.server.prompts import encode_conversation, run_text_work, truncate_prompts
@@ -156,6 +158,13 @@ async def create_chat_completion(request: web.Request) -> web.StreamResponse:
     check_accepting(request.app)
     body = await read_body(request, ChatBody)
     check_model(request.app, body.model)
+    try:
+        return await _respond(request, body)
+    except InvalidRequestError as error:
+        raise renamed(error, body.names) from None
+
+
+async def _respond(request: web.Request, body: ChatBody) -> web.StreamResponse:
     params = body.sampling_params(sampling_defaults(request.app))
     tool_use = ToolUse(request.app, body) if body.usable_tools else None
     if tool_use is not None:

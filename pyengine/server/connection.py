@@ -9,7 +9,7 @@ from typing import Any
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
-from pyengine.server.errors import ApiError
+from pyengine.server.errors import ApiError, error_response
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +32,8 @@ class Connection(RequestHandler):
         # aiohttp draws the bytes at fault below the first line.
         reason = (message or "").partition("\n")[0].rstrip(": ")
         logger.debug("malformed HTTP from %s", request.remote, exc_info=exc)
-        response = ApiError(status, f"malformed HTTP: {reason}", code="malformed_http").response()
+        error = ApiError(status, f"malformed HTTP: {reason}", code="malformed_http")
+        response = error_response(error, request)
         response.force_close()
         return response
 

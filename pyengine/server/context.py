@@ -1,6 +1,8 @@
-"""What the handlers share: the keys of the app's parts."""
+"""What the handlers share: the keys of the app's parts, and the names of requests."""
 
 import asyncio
+import re
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 
 from aiohttp import web
@@ -20,4 +22,13 @@ IGNORED_FIELDS = web.AppKey("ignored_fields", IgnoredFields)  # there if they ar
 CREATED = web.AppKey("created", int)  # Unix time of the start, in seconds
 
 ARRIVAL_NS = web.RequestKey("arrival_ns", int)  # when the body was there, as time.monotonic_ns
-REQUEST_ID = web.RequestKey("request_id", str)  # the client's X-Request-Id, or one of our own
+REQUEST_ID = web.RequestKey("request_id", str)  # as request_id_of
+
+REQUEST_ID_HEADER = "X-Request-Id"
+_REQUEST_ID_PATTERN = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
+
+
+def request_id_of(request: web.BaseRequest) -> str:
+    """The client's X-Request-Id, if it is a proper one, or one of our own."""
+    given = request.headers.get(REQUEST_ID_HEADER, "")
+    return given if _REQUEST_ID_PATTERN.fullmatch(given) else uuid.uuid4().hex

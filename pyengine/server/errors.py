@@ -8,16 +8,18 @@ from typing import Literal
 from aiohttp import web
 from aiohttp.typedefs import Handler
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 from typing_extensions import TypedDict
 
 from pyengine.errors import (
+    ContextLengthError,
     EngineStoppedError,
     InvalidRequestError,
     QueueFullError,
     RequestTimeoutError,
     StepFailedError,
 )
-from pyengine.server.context import REQUEST_ID
+from pyengine.server.context import REQUEST_ID, REQUEST_ID_HEADER, request_id_of
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +37,11 @@ _ANTHROPIC_TYPES = {
 
 
 ErrorType = Literal["invalid_request_error", "rate_limit_error", "server_error"]
+
+
+# pydantic's names of limits -> ours.
+_LENGTH_BOUNDS = {"min_length": "at least", "max_length": "at most"}
+_BOUNDS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
 
 
 class ErrorObject(TypedDict):
@@ -93,15 +100,6 @@ class ApiError(Exception):
             }
         }
 
-    def response(self) -> web.Response:
-        text = json.dumps(self.body, ensure_ascii=False)
-        return web.Response(
-            status=self.status,
-            text=text,
-            content_type="application/json",
-            headers=self.headers,
-        )
-
 
 def to_api_error(error: Exception, request: web.Request) -> ApiError:
     """What the sender of `request` is told of `error`; a surprise is logged, not told."""
@@ -110,7 +108,8 @@ def to_api_error(error: Exception, request: web.Request) -> ApiError:
         case ApiError():
             return error
         case InvalidRequestError():
-            return ApiError(400, str(error), param=error.param)
+            code = "context_length_exceeded" if isinstance(error, ContextLengthError) else None
+            return ApiError(400, str(error), param=error.param, code=code)
         case QueueFullError():
             headers = {"Retry-After": str(RETRY_AFTER_S)}
             return ApiError(429, str(error), code="queue_full", headers=headers)
@@ -129,11 +128,36 @@ def to_api_error(error: Exception, request: web.Request) -> ApiError:
             return ApiError(500, f"internal error (request {request_id})", code="internal_error")
 
 
+def renamed(error: InvalidRequestError, names: Mapping[str, str]) -> InvalidRequestError:
+    """The error, in the words of a body that calls some fields otherwise: ours -> its own."""
+    param = error.param
+    if param is None or param not in names:
+        return error
+    message = str(error)
+    if message.startswith(param):
+        message = names[param] + message.removeprefix(param)
+    return type(error)(message, names[param])
+
+
 def anthropic_error(error: ApiError, request_id: str) -> AnthropicError:
     default = "invalid_request_error" if error.status < 500 else "api_error"
     kind = _ANTHROPIC_TYPES.get(error.status, default)
     told: AnthropicErrorObject = {"type": kind, "message": error.message}
     return {"type": "error", "error": told, "request_id": request_id}
+
+
+def error_response(error: ApiError, request: web.BaseRequest) -> web.Response:
+    """The answer to `request`, in the words of its API and with its id."""
+    request_id = request.get(REQUEST_ID) or request_id_of(request)
+    body: Error | AnthropicError = error.body
+    if request.path == ANTHROPIC_PATH:
+        body = anthropic_error(error, request_id)
+    return web.Response(
+        status=error.status,
+        text=json.dumps(body, ensure_ascii=False),
+        content_type="application/json",
+        headers={**(error.headers or {}), REQUEST_ID_HEADER: request_id},
+    )
 
 
 def from_validation_error(error: ValidationError) -> ApiError:
@@ -167,9 +191,7 @@ def from_validation_error(error: ValidationError) -> ApiError:
         case "value_error":
             return ApiError(400, f"{param}: {first['ctx']['error']}", param=param)
         case _:
-            expected = first["msg"].removeprefix("Input ")
-            message = f"{param} {expected}, got {_shorten(first['input'])}"
-            return ApiError(400, message, param=param)
+            return ApiError(400, f"{param} {_expectation(first)}", param=param)
 
 
 @web.middleware
@@ -180,11 +202,7 @@ async def error_middleware(request: web.Request, handler: Handler) -> web.Stream
     except ConnectionResetError:
         raise  # the client is gone: there is nobody to answer
     except Exception as error:
-        told = to_api_error(error, request)
-        if request.path != ANTHROPIC_PATH:
-            return told.response()
-        body = anthropic_error(told, request[REQUEST_ID])
-        return web.json_response(body, status=told.status, headers=told.headers)
+        return error_response(to_api_error(error, request), request)
 
 
 def _from_http_exception(error: web.HTTPException, request: web.Request) -> ApiError:
@@ -210,6 +228,22 @@ def _type_of(status: int) -> ErrorType:
     if status == 429:
         return "rate_limit_error"
     return "invalid_request_error" if status < 500 else "server_error"
+
+
+def _expectation(complaint: ErrorDetails) -> str:
+    """What pydantic complains of, in our words."""
+    value = complaint["input"]
+    context = complaint.get("ctx", {})
+    for bound, words in _LENGTH_BOUNDS.items():
+        if (limit := context.get(bound)) is not None:
+            unit = "character" if isinstance(value, str) else "item"
+            return f"must have {words} {limit} {unit}{'s' * (limit != 1)}, got {len(value)}"
+    for bound, words in _BOUNDS.items():
+        if (limit := context.get(bound)) is not None:
+            return f"must be {words} {limit}, got {_shorten(value)}"
+    # "Input should be a valid integer", at times with what was got.
+    wanted = complaint["msg"].partition(", got")[0].partition(" should ")[2]
+    return f"must {wanted or 'be valid'}, got {_shorten(value)}"
 
 
 def _shorten(value: object) -> str:

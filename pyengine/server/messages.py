@@ -55,17 +55,18 @@ class Message(Body):
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: Content | None = None
     name: str | None = None
-    tool_calls: Annotated[list[ToolCall], Field(min_length=1, fail_fast=True)] | None = None
+    tool_calls: Annotated[list[ToolCall], Field(fail_fast=True)] | None = None
     tool_call_id: str | None = None
 
     def for_template(self) -> dict[str, Any]:
         """As chat templates expect it: they know the developer by the older name, and get the
         arguments of calls as objects."""
         role = "system" if self.role == "developer" else self.role
-        message: dict[str, Any] = {"role": role, "content": self.content}
+        content = self.content if self.tool_calls else self.content or ""
+        message: dict[str, Any] = {"role": role, "content": content}
         if self.name is not None:
             message["name"] = self.name
-        if self.tool_calls is not None:
+        if self.tool_calls:
             message["tool_calls"] = [call.model_dump() for call in self.tool_calls]
         if self.tool_call_id is not None:
             message["tool_call_id"] = self.tool_call_id
@@ -73,7 +74,7 @@ class Message(Body):
 
     @model_validator(mode="after")
     def _check_role(self) -> "Message":
-        if self.tool_calls is not None and self.role != "assistant":
+        if self.tool_calls and self.role != "assistant":
             raise ValueError(f"tool_calls are the assistant's, got some of role {self.role!r}")
         if self.content is None and self.tool_calls is None:
             raise PydanticCustomError("missing_field", "missing field", {"name": "content"})

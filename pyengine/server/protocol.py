@@ -188,6 +188,12 @@ class ChatBody(ConversationBody, AccountBody, GenerationBody):
     logprobs: bool = False
     top_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
 
+    @property
+    def names(self) -> dict[str, str]:
+        """What the client calls fields that the engine calls otherwise."""
+        limit = "max_tokens" if self.max_completion_tokens is None else "max_completion_tokens"
+        return {"prompt": "messages", "max_tokens": limit}
+
     def sampling_params(self, defaults: Mapping[str, Any]) -> SamplingParams:
         given = self._sampling_fields(defaults)
         limit = self.max_completion_tokens

@@ -42,7 +42,7 @@ UNSUPPORTED_FIELDS = {
     "top_logprobs": "use /v1/chat/completions",
 }
 # The fields of chat completions that are called otherwise here.
-NAMES = {"messages": "input", "max_tokens": "max_output_tokens"}
+NAMES = {"messages": "input", "prompt": "input", "max_tokens": "max_output_tokens"}
 _PARTS = {"input_text": (), "output_text": ("annotations", "logprobs")}
 
 

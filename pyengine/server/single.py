@@ -10,7 +10,7 @@ from aiohttp import web
 from pyengine.errors import InvalidRequestError
 from pyengine.outputs import CompletionOutput
 from pyengine.sampling_params import SamplingParams
-from pyengine.server.errors import ApiError, to_api_error
+from pyengine.server.errors import ApiError, renamed, to_api_error
 from pyengine.server.generation import Generation
 from pyengine.server.prompts import encode_conversation
 from pyengine.server.protocol import ChatBody
@@ -58,9 +58,7 @@ async def new_generation(
         prompt = await encode_conversation(request.app, body.conversation(body.messages))
         return Generation(request, call_id, [prompt], params, body), params
     except InvalidRequestError as error:
-        param = error.param or ""
-        name = names.get(param, param)
-        raise InvalidRequestError(str(error).replace(param, name, 1), name or None) from error
+        raise renamed(error, names) from None
 
 
 async def respond_single(

@@ -10,7 +10,7 @@ from threading import Thread
 from aiohttp import web
 
 from pyengine.server.connection import ConnectionRunner
-from pyengine.server.errors import RETRY_AFTER_S, ApiError
+from pyengine.server.errors import RETRY_AFTER_S, ApiError, error_response
 
 
 @contextmanager
@@ -41,4 +41,5 @@ def answer_starting(sock: socket.socket, tls: ssl.SSLContext | None) -> Iterator
 
 async def _refuse(request: web.Request) -> web.Response:
     headers = {"Retry-After": str(RETRY_AFTER_S), "Connection": "close"}
-    return ApiError(503, "the model is being loaded", code="starting", headers=headers).response()
+    error = ApiError(503, "the model is being loaded", code="starting", headers=headers)
+    return error_response(error, request)

@@ -3,11 +3,14 @@
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from pydantic import ValidationInfo
 
-def parse_text(value: Any, kinds: Mapping[str, Collection[str]]) -> str:
+
+def parse_text(value: Any, info: ValidationInfo, kinds: Mapping[str, Collection[str]]) -> str:
     """A string, or a list of text parts -> the text; parts are joined by line ends.
 
     Args:
+        info: its context takes unknown keys of parts, as those of bodies (see body.Body).
         kinds: the types that a part may be of, each with the keys it may have besides its type and
             its text.
 
@@ -31,6 +34,8 @@ def parse_text(value: Any, kinds: Mapping[str, Collection[str]]) -> str:
         if not isinstance(part.get("text"), str):
             raise ValueError(f"part {index} must hold a type and a text")
         for key in part.keys() - {"type", "text"} - set(kinds[part["type"]]):
-            raise ValueError(f"part {index} holds an unknown field: {key[:100]}")
+            if info.context is None:
+                raise ValueError(f"part {index} holds an unknown field: {key[:100]}")
+            info.context.ignore(key)
         texts.append(part["text"])
     return "\n".join(texts)

@@ -4,7 +4,14 @@ import dataclasses
 from typing import Annotated, Any, Literal
 
 from aiohttp import web
-from pydantic import AfterValidator, Field, PlainValidator, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    PlainValidator,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
 
 from pyengine.sampling_params import Grammar, SamplingParams
 from pyengine.server.answers import ToolCallPiece
@@ -46,12 +53,12 @@ class NamedTool(Body):
     function: NamedFunction
 
 
-def _parse_tool_choice(value: Any) -> str | NamedTool:
+def _parse_tool_choice(value: Any, info: ValidationInfo) -> str | NamedTool:
     """Written out since a union would complain of each of its types."""
     if value in ("none", "auto", "required"):
         return str(value)
     try:
-        return NamedTool.model_validate(value)
+        return NamedTool.model_validate(value, context=info.context)
     except ValidationError:
         raise ValueError(
             'must be "none", "auto", "required" or {"type": "function", "function": {"name": ...}}'

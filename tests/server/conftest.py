@@ -62,6 +62,15 @@ def read_events(data: bytes) -> list[Any]:
     return [text if text == "[DONE]" else json.loads(text) for text in texts]
 
 
+def check_error(body: Any, message: str, param: str | None = None, code: str | None = None) -> None:
+    """The body is an error object, and nothing else."""
+    assert body.keys() == {"error"}
+    error = body["error"]
+    assert error.keys() == {"message", "type", "param", "code"}
+    assert message in error["message"]
+    assert (error["type"], error["param"], error["code"]) == ("invalid_request_error", param, code)
+
+
 TIMEOUT = aiohttp.ClientTimeout(total=20)
 StartServer = Callable[..., Awaitable[Server]]
 

@@ -10,12 +10,8 @@ from pyengine.config import EngineConfig
 from pyengine.engine import EngineStats, Request
 from pyengine.engine.async_engine import UpdateStream
 from pyengine.engine.output import SequenceOutput
-from pyengine.errors import (
-    EngineStoppedError,
-    InvalidRequestError,
-    QueueFullError,
-    StepFailedError,
-)
+from pyengine.engine.request_checks import check_request
+from pyengine.errors import EngineStoppedError, QueueFullError, StepFailedError
 from pyengine.outputs import RequestTimings, RequestUpdate, SequenceDelta, TokenLogprobs
 from pyengine.sampling_params import SamplingParams
 from pyengine.text.chat_template import ChatTemplate
@@ -154,19 +150,9 @@ class FakeAsyncEngine:
         cache_salt: str | None = None,
         arrival_ns: int | None = None,
     ) -> Request:
-        for name, ids in (
-            ("prompt", prompt_token_ids),
-            ("stop_token_ids", params.stop_token_ids),
-            ("logit_bias", params.logit_bias or ()),
-        ):
-            if any(not 0 <= i < VOCAB_SIZE for i in ids):
-                raise InvalidRequestError(f"{name} holds an id out of range", name)
-        if not prompt_token_ids:
-            raise InvalidRequestError("the prompt must hold at least one token", "prompt")
-        if len(prompt_token_ids) + (params.max_tokens or 1) - 1 > self.max_model_len:
-            raise InvalidRequestError(
-                "max_tokens is too large: the request is too long", "max_tokens"
-            )
+        check_request(
+            prompt_token_ids, params, max_sequence_len=self.max_model_len, vocab_size=VOCAB_SIZE
+        )
         seed = next(self._seeds) if params.seed is None else params.seed
         return Request(
             request_id,

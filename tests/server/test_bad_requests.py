@@ -1,102 +1,26 @@
 """What is wrong with a request is told in OpenAI's error object, with the field at fault."""
 
-import asyncio
-import json
-import re
-from typing import Any
-
 import openai
 import pytest
 
-from tests.server.conftest import Server, StartServer
+from tests.server.conftest import Server, StartServer, check_error
 from tests.server.fakes import MODEL_NAME, FakeAsyncEngine
 
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 GENERATION = (COMPLETIONS, CHAT)
-ALL_POSTS = (COMPLETIONS, CHAT, "/tokenize", "/detokenize")
 INPUT = {COMPLETIONS: {"prompt": "a"}, CHAT: {"messages": [{"role": "user", "content": "a"}]}}
-
-
-def check_error(body: Any, message: str, param: str | None = None, code: str | None = None) -> None:
-    """The body is an error object, and nothing else."""
-    assert body.keys() == {"error"}
-    error = body["error"]
-    assert error.keys() == {"message", "type", "param", "code"}
-    assert message in error["message"]
-    assert (error["type"], error["param"], error["code"]) == ("invalid_request_error", param, code)
-
-
-@pytest.mark.parametrize("path", ALL_POSTS)
-@pytest.mark.parametrize("data", [b"[]", b"null", b'"x"', b"3", b"true"])
-async def test_a_body_must_be_an_object(server: Server, path: str, data: bytes) -> None:
-    headers = {"Content-Type": "application/json"}
-    async with server.http.post(server.url + path, data=data, headers=headers) as response:
-        assert response.status == 400
-        got = data.decode()
-        check_error(await response.json(), f"the body must be a JSON object, got {got}")
-
-
-@pytest.mark.parametrize("path", ALL_POSTS)
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"",
-        b"{",
-        b'{"prompt": }',
-        b'{"prompt": "\xff"}',
-        b'{"prompt": "\\ud800"}',
-        b'{"prompt": 01}',
-        b"[" * 100_000,
-        b'{"prompt": "a"} x',
-    ],
-)
-async def test_broken_json_is_refused(server: Server, path: str, data: bytes) -> None:
-    headers = {"Content-Type": "application/json"}
-    async with server.http.post(server.url + path, data=data, headers=headers) as response:
-        assert response.status == 400
-        check_error(await response.json(), "the body isn't valid JSON")
-
-
-@pytest.mark.parametrize("path", ALL_POSTS)
-@pytest.mark.parametrize(
-    "content_type",
-    ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", ""],
-)
-async def test_another_content_type_is_refused(
-    server: Server, path: str, content_type: str
-) -> None:
-    headers = {"Content-Type": content_type}
-    async with server.http.post(server.url + path, data=b"{}", headers=headers) as response:
-        assert response.status == 415
-        message = "Content-Type must be application/json, got "
-        check_error(await response.json(), message, code="unsupported_media_type")
-
-
-@pytest.mark.parametrize("charset", ["", "; charset=utf-8"])
-async def test_json_may_name_its_charset(server: Server, charset: str) -> None:
-    headers = {"Content-Type": f"application/json{charset}"}
-    data = json.dumps({"prompt": "é"}, ensure_ascii=False).encode()
-    async with server.http.post(server.url + COMPLETIONS, data=data, headers=headers) as response:
-        assert response.status == 200
-
-
-async def test_a_compressed_body_that_is_broken_is_refused(server: Server) -> None:
-    headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
-    async with server.http.post(server.url + COMPLETIONS, data=b"{}", headers=headers) as response:
-        assert response.status == 400
-        check_error(await response.json(), "can't be read")
 
 
 @pytest.mark.parametrize("path", GENERATION)
 @pytest.mark.parametrize(
     ("fields", "param", "message"),
     [
-        ({"temperature": "hot"}, "temperature", 'should be a valid number, got "hot"'),
-        ({"temperature": True}, "temperature", "should be a valid number, got true"),
+        ({"temperature": "hot"}, "temperature", 'must be a valid number, got "hot"'),
+        ({"temperature": True}, "temperature", "must be a valid number, got true"),
         ({"temperature": -1}, "temperature", "must be at least 0.0, got -1"),
         ({"top_p": 0}, "top_p", "must be in (0, 1]"),
         ({"top_p": "1"}, "top_p", "number"),
-        ({"top_k": 1.5}, "top_k", "should be a valid integer"),
+        ({"top_k": 1.5}, "top_k", "must be a valid integer"),
         ({"top_k": -2}, "top_k", "must be at least -1"),
         ({"top_k": 2**31}, "top_k", "must be at most 2147483647"),
         ({"min_p": 2}, "min_p", "must be at most 1.0"),
@@ -105,12 +29,11 @@ async def test_a_compressed_body_that_is_broken_is_refused(server: Server) -> No
         ({"n": "2"}, "n", "integer"),
         ({"n": True}, "n", "integer"),
         ({"max_tokens": 0}, "max_tokens", "must be at least 1, got 0"),
-        ({"max_tokens": 1_000_000}, "max_tokens", "too long"),
         ({"max_tokens": 2, "min_tokens": 3}, "min_tokens", "must be at most 2, got 3"),
         ({"seed": 2**63}, "seed", "must be at most"),
         ({"seed": "x"}, "seed", "integer"),
-        ({"stop": [1]}, "stop[0]", "should be a valid string, got 1"),
-        ({"stop": 1}, "stop", "should be a valid array"),
+        ({"stop": [1]}, "stop[0]", "must be a valid string, got 1"),
+        ({"stop": 1}, "stop", "must be a valid array"),
         ({"stop": ""}, "stop", "empty"),
         ({"stop": ["x"] * 17}, "stop", "at most 16 strings, got 17"),
         ({"stop": ["x", "x" * 1025]}, "stop", "at most 1024 characters, got one of 1025"),
@@ -121,18 +44,18 @@ async def test_a_compressed_body_that_is_broken_is_refused(server: Server) -> No
         ({"stream": "yes"}, "stream", "boolean"),
         ({"stream_options": {}}, "stream_options", "needs stream: true"),
         ({"stream": True, "stream_options": {"x": 1}}, "stream_options.x", "unknown field"),
-        ({"prompt_logprobs": 21}, "prompt_logprobs", "less than or equal to 20, got 21"),
-        ({"prompt_logprobs": -1}, "prompt_logprobs", "greater than or equal to 0"),
+        ({"prompt_logprobs": 21}, "prompt_logprobs", "must be at most 20, got 21"),
+        ({"prompt_logprobs": -1}, "prompt_logprobs", "must be at least 0"),
         ({"prompt_logprobs": True}, "prompt_logprobs", "integer"),
         ({"prompt_logprobs": 0, "stream": True}, "prompt_logprobs", "needs stream: false"),
-        ({"cache_salt": ""}, "cache_salt", "at least 1 character"),
-        ({"cache_salt": "x" * 257}, "cache_salt", "at most 256 characters"),
+        ({"cache_salt": ""}, "cache_salt", "must have at least 1 character, got 0"),
+        ({"cache_salt": "x" * 257}, "cache_salt", "must have at most 256 characters, got 257"),
         ({"cache_salt": 1}, "cache_salt", "string"),
-        ({"timeout": 0}, "timeout", "greater than 0"),
-        ({"timeout": 1e300}, "timeout", "less than or equal to 1000000000"),
+        ({"timeout": 0}, "timeout", "must be more than 0"),
+        ({"timeout": 1e300}, "timeout", "must be at most 1000000000"),
         ({"timeout": "1"}, "timeout", "number"),
         ({"priority": 1.5}, "priority", "integer"),
-        ({"priority": 2**31}, "priority", "less than or equal to 2147483647"),
+        ({"priority": 2**31}, "priority", "must be at most 2147483647"),
         ({"return_token_ids": 1}, "return_token_ids", "boolean"),
         (
             {"stream": True, "stream_options": {"continuous_usage_stats": True}},
@@ -155,7 +78,7 @@ async def test_a_compressed_body_that_is_broken_is_refused(server: Server) -> No
         ({"logit_bias": {"1": 101}}, "logit_bias", "must be in [-100, 100], got 101"),
         ({"logit_bias": {"1": -100.5}}, "logit_bias", "must be in [-100, 100], got -100.5"),
         ({"logit_bias": {"1": 10**400}}, "logit_bias", "must be in [-100, 100]"),
-        ({"logit_bias": {"258": 1}}, "logit_bias", "logit_bias holds an id out of range"),
+        ({"logit_bias": {"258": 1}}, "logit_bias", "logit_bias holds the token id 258"),
         ({"logit_bias": dict.fromkeys(map(str, range(1025)), 1)}, "logit_bias", "at most 1024"),
     ],
 )
@@ -252,14 +175,14 @@ async def test_completions_have_fields_of_their_own(
     ("fields", "param", "message"),
     [
         ({"logprobs": 1}, "logprobs", "boolean"),
-        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs", "less than or equal to 20"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs", "must be at most 20"),
         ({"top_logprobs": 2}, "top_logprobs", "needs logprobs: true"),
-        ({"max_completion_tokens": 0}, "max_completion_tokens", "greater than or equal to 1"),
+        ({"max_completion_tokens": 0}, "max_completion_tokens", "must be at least 1"),
         ({"max_tokens": 1, "max_completion_tokens": 1}, "max_tokens", "give one of them"),
         ({"prompt": "a"}, "prompt", "unknown field: prompt"),
-        ({"tools": []}, "tools", "at least 1 item"),
-        ({"messages": []}, "messages", "at least 1 item"),
-        ({"messages": "hi"}, "messages", "should be a valid array"),
+        ({"tools": []}, "tools", "must have at least 1 item, got 0"),
+        ({"messages": []}, "messages", "must have at least 1 item, got 0"),
+        ({"messages": "hi"}, "messages", "must be a valid array"),
         ({"messages": ["hi"]}, "messages[0]", "got"),
         ({"messages": [{"role": "robot", "content": "a"}]}, "messages[0].role", "'user'"),
         (
@@ -335,83 +258,3 @@ async def test_the_openai_client_raises_its_own_errors(server: Server) -> None:
     assert caught.value.param == "temperature"
     with pytest.raises(openai.NotFoundError, match="isn't served here"):
         await server.openai.completions.create(model="gpt-9", prompt="a")
-
-
-async def test_an_unknown_path_is_not_found(server: Server) -> None:
-    status, body = await server.get("/v2/completions")
-    assert status == 404
-    check_error(body, "no such endpoint: GET /v2/completions", code="not_found")
-
-
-async def test_another_method_is_refused_with_the_right_one(server: Server) -> None:
-    async with server.http.get(server.url + COMPLETIONS) as response:
-        assert response.status == 405
-        assert response.headers["Allow"] == "POST"
-        body = await response.json()
-    check_error(body, "/v1/completions takes POST, got GET", code="method_not_allowed")
-
-
-async def test_a_body_that_is_too_large_is_refused(start_server: StartServer) -> None:
-    server = await start_server(FakeAsyncEngine(), max_body_bytes=1000)
-    status, body = await server.post(COMPLETIONS, {"prompt": "a" * 1000})
-    assert status == 413
-    check_error(body, "the body is too large", code="body_too_large")
-    status, _ = await server.post(COMPLETIONS, {"prompt": "a" * 900})
-    assert status == 200
-
-
-async def test_a_body_that_does_not_come_is_given_up(start_server: StartServer) -> None:
-    server = await start_server(FakeAsyncEngine(), body_timeout=0.01)
-    head, body = await exchange(
-        server,
-        b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-        b'Content-Length: 100\r\n\r\n{"prompt":',
-    )
-    assert head.startswith("HTTP/1.1 408 ")
-    assert "Connection: close" in head
-    check_error(body, "the body hasn't come within 0.01 s", code="body_timeout")
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",  # the beginning of TLS
-        b"GET /health HTTP/1.1\r\nno colon\r\n\r\n",
-        b"GET /health HTTP/1.1\r\nX: " + b"x" * 10_000 + b"\r\n\r\n",
-        b"POST /tokenize HTTP/1.1\r\nContent-Length: many\r\n\r\n",
-    ],
-)
-async def test_what_is_not_http_gets_an_error_object(server: Server, data: bytes) -> None:
-    head, body = await exchange(server, data)
-    assert re.match(r"HTTP/1.[01] 400 ", head)
-    check_error(body, "malformed HTTP: ", code="malformed_http")
-    assert await server.get("/health") == (200, {"status": "ok"})
-
-
-async def exchange(server: Server, data: bytes) -> tuple[str, Any]:
-    """Sends bytes to a server that closes the connection -> the head and the JSON it answers."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", int(server.url.rpartition(":")[2]))
-    writer.write(data)
-    head = await reader.readuntil(b"\r\n\r\n")
-    match = re.search(rb"Content-Length: (\d+)", head)
-    assert match is not None
-    body = await reader.readexactly(int(match[1]))
-    writer.close()
-    return head.decode(), json.loads(body)
-
-
-async def test_a_surprise_is_a_500_that_gives_nothing_away(
-    server: Server, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def encode(text: str, **options: bool) -> list[int]:
-        raise RuntimeError("a secret")
-
-    monkeypatch.setattr(server.engine.tokenizer, "encode", encode)
-    status, body = await server.post(COMPLETIONS, {"prompt": "a"})
-    assert status == 500
-    error = body["error"]
-    assert (error["type"], error["code"]) == ("server_error", "internal_error")
-    assert "a secret" not in error["message"]
-    assert "a secret" in caplog.text
-    request_id = error["message"].removeprefix("internal error (request ").removesuffix(")")
-    assert request_id in caplog.text

@@ -135,3 +135,19 @@ async def test_without_a_template_there_is_no_chat(start_server: StartServer) ->
     status, body = await server.post("/v1/chat/completions", {"messages": MESSAGES})
     assert status == 400
     assert "no chat template: use /v1/completions" in body["error"]["message"]
+
+
+@pytest.mark.parametrize("content", ["yes", None])
+async def test_an_answer_without_calls_may_be_sent_back(
+    server: Server, content: str | None
+) -> None:
+    """Some clients write an empty list of calls into each message."""
+    messages = [
+        {"role": "user", "content": "a", "tool_calls": []},
+        {"role": "assistant", "content": content, "tool_calls": []},
+        {"role": "user", "content": "b"},
+    ]
+    status, _ = await server.post("/v1/chat/completions", {"messages": messages})
+    assert status == 200
+    [request] = server.engine.requests
+    assert request.prompt == f"[user]a[assistant]{content or ''}[user]b[assistant]"

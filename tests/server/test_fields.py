@@ -6,7 +6,7 @@ import logging
 import openai
 import pytest
 
-from tests.server.conftest import Server, StartServer
+from tests.server.conftest import Server, StartServer, check_error
 from tests.server.fakes import MODEL_NAME, FakeAsyncEngine
 
 CHAT = "/v1/chat/completions"
@@ -66,16 +66,36 @@ async def test_a_lenient_server_ignores_unknown_fields_and_logs_each_once(
     start_server: StartServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = await start_server(FakeAsyncEngine(), ignore_unknown_fields=True)
-    body = {"messages": [{"role": "user", "content": "a", "x": 1}], "y": 2, "reasoning_effort": 3}
+    content = [{"type": "text", "text": "a", "w": 0}]
+    body = {"messages": [{"role": "user", "content": content, "x": 1}], "y": 2}
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
             status, _ = await server.post(CHAT, body)
             assert status == 200
     assert sorted(caplog.messages) == [
         f"ignoring the unknown field '{name}', here and in later requests"
-        for name in ("reasoning_effort", "x", "y")
+        for name in ("w", "x", "y")
     ]
     assert (await server.post(CHAT, {**body, "temperature": "hot"}))[0] == 400
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "param"),
+    [
+        (CHAT, {"messages": MESSAGES, "reasoning_effort": "low"}, "reasoning_effort"),
+        (CHAT, {"messages": MESSAGES, "functions": [{"name": "f"}]}, "functions"),
+        (CHAT, {"messages": MESSAGES, "structural_tag": "{}"}, "structural_tag"),
+        ("/v1/responses", {"input": "a", "tools": [{"type": "web_search"}]}, "tools"),
+    ],
+)
+async def test_a_lenient_server_still_refuses_what_it_knows_and_hasnt_got(
+    start_server: StartServer, path: str, fields: dict[str, object], param: str
+) -> None:
+    """Left out, these would change the answer: a tool that is never called, for one."""
+    server = await start_server(FakeAsyncEngine(), ignore_unknown_fields=True)
+    status, answer = await server.post(path, fields)
+    assert status == 400
+    check_error(answer, f"{param} isn't supported: ", param, "unsupported_parameter")
 
 
 async def test_the_log_of_a_lenient_server_isnt_its_clients_to_fill(
@@ -113,9 +133,13 @@ async def test_what_openai_takes_without_effect_is_taken(server: Server) -> None
         ({"store": True}, "store", "answers aren't kept here"),
         ({"service_tier": "flex"}, "service_tier", "'auto' or 'default'"),
         ({"modalities": ["audio"]}, "modalities[0]", "'text'"),
-        ({"metadata": {"a": 1}}, "metadata.a", "should be a valid string, got 1"),
-        ({"metadata": {str(i): "" for i in range(17)}}, "metadata", "at most 16 items"),
-        ({"metadata": {"a": "x" * 513}}, "metadata.a", "at most 512 characters"),
+        ({"metadata": {"a": 1}}, "metadata.a", "must be a valid string, got 1"),
+        (
+            {"metadata": {str(i): "" for i in range(17)}},
+            "metadata",
+            "at most 16 items, got 17",
+        ),
+        ({"metadata": {"a": "x" * 513}}, "metadata.a", "must have at most 512 characters, got 513"),
         ({"reasoning_effort": "low"}, "reasoning_effort", "isn't supported: what a model's"),
         ({"functions": []}, "functions", "isn't supported: use tools"),
         ({"audio": {}}, "audio", "isn't supported: answers are text"),

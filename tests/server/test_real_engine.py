@@ -139,8 +139,7 @@ async def test_what_can_never_be_served_is_refused_at_once_and_the_next_is_serve
     status, body = await server.post(COMPLETIONS, body_of(prompt=prompt_of(20), max_tokens=30))
     assert status == 400
     assert body["error"]["param"] == "max_tokens"
-    assert "49" in body["error"]["message"]
-    assert "32" in body["error"]["message"]
+    await post_all(server, [body_of(prompt=prompt_of(20), max_tokens=13)])
     await post_all(server, [body_of()])
 
 

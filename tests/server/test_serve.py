@@ -266,6 +266,7 @@ def load():
         answer = ask(uds or ("127.0.0.1", port), path)
         assert answer.startswith("HTTP/1.0 503 "), answer
         assert "Retry-After: 1" in answer and '"code": "starting"' in answer, answer
+        assert "X-Request-Id: " in answer, answer
     return FakeAsyncEngine()
 
 def on_ready(url):

@@ -160,7 +160,7 @@ async def test_a_stream_says_what_the_whole_answer_says(real: Server, path: str)
         ),
         (
             {"response_format": json_schema({}, name="a b")},
-            "should match pattern",
+            "must match pattern",
             "response_format.json_schema.name",
         ),
         (

@@ -247,7 +247,7 @@ BAD_SCHEMA = {"type": "object", "properties": {"a": {"not": {"type": "string"}}}
 @pytest.mark.parametrize(
     ("fields", "param", "message"),
     [
-        ({"tools": []}, "tools", "at least 1 item"),
+        ({"tools": []}, "tools", "must have at least 1 item, got 0"),
         ({"tools": [{"type": "web"}]}, "tools[0].type", "'function'"),
         ({"tools": [TIME, TIME]}, "tools", "different names"),
         (
