@@ -28,7 +28,7 @@ class ServerOptions:
         body_timeout: how long a request body may take to come, in seconds; then it is refused with
             408.
         ignore_unknown_fields: take requests with fields that are unknown here, leaving these out;
-            each is logged once.
+            each is logged once. Fields known as unsupported are refused all the same.
         generation_config: where requests have the defaults of sampling from: "auto" for the
             model's generation_config.json, where it has one, then OpenAI's; "none" for OpenAI's.
         tool_call_parser: how the model writes calls of tools: "auto" asks its chat template.
