@@ -143,6 +143,8 @@ def _help(texts: Mapping[str, str], name: str, default: object) -> str:
         text,
     )
     text = text.replace("%", "%%")
+    if name.endswith("_bytes"):
+        text += "; may be written as 512M or 2GiB"
     if default is None or default is dataclasses.MISSING or default == ():
         return text
     if isinstance(default, bool):

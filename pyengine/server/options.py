@@ -20,7 +20,8 @@ class ServerOptions:
         api_key_file: a file with further keys, one a line.
         allowed_origins: of the pages whose scripts may use the server, such as
             https://example.org; "*" allows all.
-        shutdown_timeout: how long running requests may go on after SIGTERM, in seconds.
+        shutdown_timeout: how long running requests may go on after SIGTERM, in seconds. The process
+            ends up to 5 s later if a client doesn't read what it was still sent.
         health_timeout: /health turns to 503 when requests are open and no step of the engine has
             ended for so long, in seconds.
         max_body_bytes: a longer request body is refused with 413. To parse one of token ids holds
