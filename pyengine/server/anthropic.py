@@ -16,7 +16,7 @@ from pyengine.server.anthropic_objects import (
     TextBlock,
 )
 from pyengine.server.body import Body, read_body
-from pyengine.server.context import REQUEST_ID
+from pyengine.server.context import request_id_of
 from pyengine.server.errors import ApiError, anthropic_error
 from pyengine.server.generation import Generation
 from pyengine.server.messages import Message
@@ -163,7 +163,7 @@ async def create_message(request: web.Request) -> web.StreamResponse:
     model = check_model(request.app, body.model)
     message_id = f"msg_{uuid.uuid4().hex}"
     generation, _ = await new_generation(request, message_id, body.as_chat(), NAMES)
-    wording = MessageWording(generation, message_id, model, request[REQUEST_ID])
+    wording = MessageWording(generation, message_id, model, request_id_of(request))
     return await respond_single(request, generation, wording, stream=body.stream)
 
 

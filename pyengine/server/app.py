@@ -24,7 +24,6 @@ from pyengine.server.context import (
     IGNORED_FIELDS,
     METRICS,
     OPTIONS,
-    REQUEST_ID,
     REQUEST_ID_HEADER,
     TEXT_EXECUTOR,
     request_id_of,
@@ -84,8 +83,7 @@ def create_app(engine: AsyncEngine, options: ServerOptions) -> web.Application:
 
 @web.middleware
 async def observe_middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Names the request, and counts its answer; that of a client which has gone, as 499."""
-    request[REQUEST_ID] = request_id_of(request)
+    """Counts the answer to a request; that of a client which has gone, as 499."""
     resource = request.match_info.route.resource
     path = "unknown" if resource is None else resource.canonical
     status = CLIENT_CLOSED_REQUEST
@@ -159,7 +157,7 @@ def _describe_model(app: web.Application, name: str) -> ModelCard:
 
 
 async def _add_request_id(request: web.Request, response: web.StreamResponse) -> None:
-    response.headers[REQUEST_ID_HEADER] = request[REQUEST_ID]
+    response.headers[REQUEST_ID_HEADER] = request_id_of(request)
 
 
 async def _run_text_executor(app: web.Application) -> AsyncIterator[None]:

@@ -22,13 +22,16 @@ IGNORED_FIELDS = web.AppKey("ignored_fields", IgnoredFields)  # there if they ar
 CREATED = web.AppKey("created", int)  # Unix time of the start, in seconds
 
 ARRIVAL_NS = web.RequestKey("arrival_ns", int)  # when the body was there, as time.monotonic_ns
-REQUEST_ID = web.RequestKey("request_id", str)  # as request_id_of
-
 REQUEST_ID_HEADER = "X-Request-Id"
+_REQUEST_ID = web.RequestKey("request_id", str)
 _REQUEST_ID_PATTERN = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
 
 
 def request_id_of(request: web.BaseRequest) -> str:
-    """The client's X-Request-Id, if it is a proper one, or one of our own."""
-    given = request.headers.get(REQUEST_ID_HEADER, "")
-    return given if _REQUEST_ID_PATTERN.fullmatch(given) else uuid.uuid4().hex
+    """The client's X-Request-Id, if it is a proper one, or one of our own. Made when it is first
+    asked for, since what aiohttp refuses by itself meets no middleware."""
+    if _REQUEST_ID not in request:
+        given = request.headers.get(REQUEST_ID_HEADER, "")
+        is_proper = _REQUEST_ID_PATTERN.fullmatch(given) is not None
+        request[_REQUEST_ID] = given if is_proper else uuid.uuid4().hex
+    return request[_REQUEST_ID]

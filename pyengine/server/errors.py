@@ -19,7 +19,7 @@ from pyengine.errors import (
     RequestTimeoutError,
     StepFailedError,
 )
-from pyengine.server.context import REQUEST_ID, REQUEST_ID_HEADER, request_id_of
+from pyengine.server.context import REQUEST_ID_HEADER, request_id_of
 
 logger = logging.getLogger(__name__)
 
@@ -103,7 +103,7 @@ class ApiError(Exception):
 
 def to_api_error(error: Exception, request: web.Request) -> ApiError:
     """What the sender of `request` is told of `error`; a surprise is logged, not told."""
-    request_id = request[REQUEST_ID]
+    request_id = request_id_of(request)
     match error:
         case ApiError():
             return error
@@ -148,7 +148,7 @@ def anthropic_error(error: ApiError, request_id: str) -> AnthropicError:
 
 def error_response(error: ApiError, request: web.BaseRequest) -> web.Response:
     """The answer to `request`, in the words of its API and with its id."""
-    request_id = request.get(REQUEST_ID) or request_id_of(request)
+    request_id = request_id_of(request)
     body: Error | AnthropicError = error.body
     if request.path == ANTHROPIC_PATH:
         body = anthropic_error(error, request_id)

@@ -57,6 +57,8 @@ class Message(Body):
     name: str | None = None
     tool_calls: Annotated[list[ToolCall], Field(fail_fast=True)] | None = None
     tool_call_id: str | None = None
+    # OpenAI's answers have it empty, and are sent back.
+    annotations: Annotated[list[Any], Field(max_length=0)] | None = None
 
     def for_template(self) -> dict[str, Any]:
         """As chat templates expect it: they know the developer by the older name, and get the

@@ -88,8 +88,18 @@ class StreamOptions(Body):
         return self
 
 
+# vLLM's, which would change the answer -> what to do instead.
+_UNSUPPORTED_SAMPLING = {
+    "allowed_token_ids": "use a grammar, or logit_bias",
+    "bad_words": "use logit_bias",
+    "use_beam_search": "sample n choices",
+}
+
+
 class GenerationBody(StructuredFields):
     """The fields that both ways to generate share. Defaults and ranges are SamplingParams'."""
+
+    unsupported: ClassVar = {**StructuredFields.unsupported, **_UNSUPPORTED_SAMPLING}
 
     model: str | None = None
     n: int | None = None
@@ -152,6 +162,12 @@ class GenerationBody(StructuredFields):
 
 
 class CompletionBody(GenerationBody):
+    unsupported: ClassVar = {
+        **GenerationBody.unsupported,
+        "max_completion_tokens": "use max_tokens",
+        "suffix": "the prompt is continued, not filled in",
+    }
+
     prompt: Prompts
     logprobs: int | None = None
     echo: bool = False
@@ -209,7 +225,7 @@ class ChatBody(ConversationBody, AccountBody, GenerationBody):
                 "max_tokens and max_completion_tokens mean the same: give one of them",
                 param="max_tokens",
             )
-        if self.top_logprobs is not None and not self.logprobs:
+        if self.top_logprobs and not self.logprobs:
             raise ApiError(400, "top_logprobs needs logprobs: true", param="top_logprobs")
         return self
 

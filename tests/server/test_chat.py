@@ -141,13 +141,24 @@ async def test_without_a_template_there_is_no_chat(start_server: StartServer) ->
 async def test_an_answer_without_calls_may_be_sent_back(
     server: Server, content: str | None
 ) -> None:
-    """Some clients write an empty list of calls into each message."""
+    """Some clients write an empty list of calls into each message; OpenAI's answers have one of
+    annotations."""
     messages = [
         {"role": "user", "content": "a", "tool_calls": []},
-        {"role": "assistant", "content": content, "tool_calls": []},
+        {"role": "assistant", "content": content, "tool_calls": [], "annotations": []},
         {"role": "user", "content": "b"},
     ]
     status, _ = await server.post("/v1/chat/completions", {"messages": messages})
     assert status == 200
     [request] = server.engine.requests
     assert request.prompt == f"[user]a[assistant]{content or ''}[user]b[assistant]"
+
+
+async def test_no_top_logprobs_may_be_asked_for_without_logprobs(server: Server) -> None:
+    completion = await server.openai.chat.completions.create(
+        model=MODEL_NAME,
+        messages=[{"role": "user", "content": "a"}],
+        logprobs=False,
+        top_logprobs=0,
+    )
+    assert completion.choices[0].logprobs is None

@@ -143,6 +143,8 @@ async def test_what_openai_takes_without_effect_is_taken(server: Server) -> None
         ({"reasoning_effort": "low"}, "reasoning_effort", "isn't supported: what a model's"),
         ({"functions": []}, "functions", "isn't supported: use tools"),
         ({"audio": {}}, "audio", "isn't supported: answers are text"),
+        ({"bad_words": ["a"]}, "bad_words", "isn't supported: use logit_bias"),
+        ({"guided_whitespace_pattern": " "}, "guided_whitespace_pattern", "isn't supported"),
     ],
 )
 async def test_what_cant_be_had_is_refused(
@@ -152,6 +154,23 @@ async def test_what_cant_be_had_is_refused(
     assert status == 400
     assert answer["error"]["param"] == param
     assert message in answer["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "hint"),
+    [
+        ({"suffix": "b"}, "the prompt is continued"),
+        ({"max_completion_tokens": 3}, "use max_tokens"),
+        ({"use_beam_search": True}, "sample n choices"),
+    ],
+)
+async def test_what_completions_cant_have_is_refused(
+    server: Server, fields: dict[str, object], hint: str
+) -> None:
+    status, answer = await server.post("/v1/completions", {"prompt": "a", **fields})
+    [name] = fields
+    assert status == 400
+    check_error(answer, f"{name} isn't supported: {hint}", name, "unsupported_parameter")
 
 
 @pytest.mark.parametrize(

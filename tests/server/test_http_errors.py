@@ -127,6 +127,14 @@ async def test_what_is_not_http_gets_an_error_object(server: Server, data: bytes
     assert await server.get("/health") == (200, {"status": "ok"})
 
 
+async def test_an_expectation_that_cannot_be_met_is_answered(server: Server) -> None:
+    """It met no middleware, so it had no id, and the answer failed for want of one."""
+    headers = {"Expect": "a miracle", "X-Request-Id": "mine"}
+    async with server.http.get(server.url + "/health", headers=headers) as response:
+        assert response.status == 417
+        assert response.headers["X-Request-Id"] == "mine"
+
+
 async def exchange(server: Server, data: bytes) -> tuple[str, Any]:
     """Sends bytes to a server that closes the connection -> the head and the JSON it answers."""
     reader, writer = await asyncio.open_connection("127.0.0.1", int(server.url.rpartition(":")[2]))
