@@ -14,6 +14,7 @@ PORT ?= 8000
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 STAMPS := .venv/stamps
+NPM := tests/npm_client
 CPP_FILES := $(shell find csrc tests -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh')
 BUILD_INPUTS := setup.py pyengine/_build.py $(shell find csrc -name '*.inc') \
                 $(filter csrc/%,$(CPP_FILES))
@@ -26,7 +27,7 @@ serve: install
 	$(BIN)/pyengine serve $(MODEL) --host $(HOST) --port $(PORT)
 
 test: export PYENGINE_WERROR = 1
-test: $(STAMPS)/test
+test: $(STAMPS)/test $(STAMPS)/npm
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 lint: $(STAMPS)/lint
@@ -45,7 +46,7 @@ wheel: install
 	@ls -l dist/*.whl
 
 clean:
-	rm -rf .venv build dist *.egg-info pyengine/*.so
+	rm -rf .venv build dist *.egg-info pyengine/*.so $(NPM)/node_modules
 
 # The first message that applies beats what pip or the compiler would say about the same thing.
 $(STAMPS)/venv:
@@ -80,4 +81,9 @@ $(STAMPS)/test $(STAMPS)/lint: $(STAMPS)/%: $(STAMPS)/package
 	$(BIN)/python -c 'import tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
 	  print(*project["optional-dependencies"]["$*"], sep="\n")' > $@.requirements
 	$(PIP) install -r $@.requirements
+	@touch $@
+
+# Tests stay on the loopback network, so what the one in Node imports is here before they begin.
+$(STAMPS)/npm: $(STAMPS)/test $(addprefix $(NPM)/,package.json package-lock.json .npmrc)
+	$(BIN)/npm ci --prefix $(NPM)
 	@touch $@
