@@ -17,6 +17,11 @@ class ContextLengthError(InvalidRequestError):
     """The prompt, or the answer that is asked for, is longer than the model's context."""
 
 
+class GrammarTooComplexError(InvalidRequestError):
+    """Following the request's grammar takes more work than a sequence may. Only following it may
+    show that, so a request can end so after a part of its output."""
+
+
 class ModelLoadError(ValueError):
     """The model's files are missing, broken, or of a kind that pyengine doesn't support."""
 

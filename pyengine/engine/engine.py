@@ -23,7 +23,7 @@ from pyengine.engine.request_checks import check_request
 from pyengine.engine.scheduler import ScheduledBatch, ScheduledSequence, Scheduler
 from pyengine.engine.sequence import Request, Sequence
 from pyengine.engine.stats import EngineStats
-from pyengine.errors import RequestTimeoutError, StepFailedError
+from pyengine.errors import GrammarTooComplexError, RequestTimeoutError, StepFailedError
 from pyengine.models.layers import new_kv_cache
 from pyengine.outputs import RequestUpdate, SequenceDelta
 from pyengine.sampling_params import SamplingParams
@@ -219,8 +219,8 @@ class Engine:
 
         Requests whose deadline has passed end first, wherever they are, with a
         RequestTimeoutError. A failure while computing ends the requests of the batch with a
-        StepFailedError, and those alone. What else goes wrong is a fault of the engine, and is
-        raised.
+        StepFailedError, and those alone; a grammar that takes too much work ends its request with a
+        GrammarTooComplexError. What else goes wrong is a fault of the engine, and is raised.
         """
         start_ns = time.monotonic_ns()
         timed_out = self._time_out(start_ns)
@@ -231,7 +231,7 @@ class Engine:
             outputs = self._runner.execute(batch, before_forward)
         except Exception as error:
             logger.exception("step %d failed", batch.step)
-            return timed_out + self._fail(batch.rows, batch, error)
+            return timed_out + self._fail(batch.rows, _step_failure(batch, error))
         updates = timed_out + self._finish(batch, outputs)
         step_ms = (time.monotonic_ns() - start_ns) / 1e6
         self._pacer.observe(batch.num_decodes, batch.num_prompt_tokens, step_ms)
@@ -282,7 +282,7 @@ class Engine:
             request.params,
             self.loaded.tokenizer,
             room if request.params.max_tokens is None else request.params.max_tokens,
-            None if request.grammar is None else request.grammar.new_matcher(),
+            request.new_matcher(),
         )
         self._num_sequences += 1
         max_drafts = self.config.max_draft_tokens
@@ -298,15 +298,17 @@ class Engine:
             try:
                 self._faults.before_stage("outputs", batch.step)
                 self._advance(row, output, now_ns)
+            except GrammarTooComplexError as error:
+                failed.append((row, error))  # the request's fault, and foreseen
             except Exception as error:
                 logger.exception("the output of %r failed", row.sequence)
-                failed.append((row, error))
+                failed.append((row, _step_failure(batch, error)))
             else:
                 if row.is_sampled:
                     touched.append(row.sequence)
         updates = self._update(touched, now_ns)
         for row, failure in failed:
-            updates += self._fail([row], batch, failure)
+            updates += self._fail([row], failure)
         return updates
 
     def _advance(self, row: ScheduledSequence, output: StepOutput, now_ns: int) -> None:
@@ -369,11 +371,8 @@ class Engine:
         timings = sequence.clock.summary(sequence.num_output_tokens)
         return sequence.output.take_delta(timings, error)
 
-    def _fail(
-        self, rows: list[ScheduledSequence], batch: ScheduledBatch, error: Exception
-    ) -> list[RequestUpdate]:
+    def _fail(self, rows: list[ScheduledSequence], failure: Exception) -> list[RequestUpdate]:
         """Ends every request that has one of these rows."""
-        failure = StepFailedError(f"step {batch.step} failed: {error!r}")
         request_ids = {row.sequence.request_id: None for row in rows}
         return [self._end(r, failure) for r in request_ids if r in self._open]
 
@@ -394,3 +393,7 @@ class Engine:
             sequence.output.finish_reason = "error"
             deltas.append(self._retire(sequence, now_ns, error))
         return RequestUpdate(request_id, deltas, 0, prompt_logprobs=None, finished=True)
+
+
+def _step_failure(batch: ScheduledBatch, error: Exception) -> StepFailedError:
+    return StepFailedError(f"step {batch.step} failed: {error!r}")

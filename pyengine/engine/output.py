@@ -71,7 +71,7 @@ class SequenceOutput:
         """Takes a generated token; sets `finish_reason` if it is the last.
 
         Raises:
-            RuntimeError: the grammar can't be followed any further.
+            GrammarTooComplexError: following the grammar takes too much work.
         """
         if self._grammar is not None:
             self._grammar.accept(token_id)

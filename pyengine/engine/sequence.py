@@ -8,7 +8,7 @@ from pyengine.engine.drafter import Drafter
 from pyengine.engine.output import SequenceOutput
 from pyengine.engine.timings import SequenceClock
 from pyengine.sampling_params import SamplingParams
-from pyengine.structured import CompiledGrammar
+from pyengine.structured import CompiledGrammar, GrammarMatcher
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,12 @@ class Request:
     def deadline_ns(self) -> int | None:
         """On the clock of `time.monotonic_ns`."""
         return None if self.timeout_s is None else self.arrival_ns + int(self.timeout_s * 1e9)
+
+    def new_matcher(self) -> GrammarMatcher | None:
+        """What follows one sequence through the grammar, if there is one."""
+        if self.grammar is None or self.params.grammar is None:
+            return None
+        return self.grammar.new_matcher(self.params.grammar.param)
 
     def seed_of(self, index: int) -> int:
         """What the noise of the index-th sequence is drawn from; replays it as a request's seed.

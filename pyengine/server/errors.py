@@ -14,6 +14,7 @@ from typing_extensions import TypedDict
 from pyengine.errors import (
     ContextLengthError,
     EngineStoppedError,
+    GrammarTooComplexError,
     InvalidRequestError,
     QueueFullError,
     RequestTimeoutError,
@@ -33,6 +34,10 @@ _ANTHROPIC_TYPES = {
     429: "rate_limit_error",
     503: "overloaded_error",
     504: "timeout_error",
+}
+_CODES: dict[type[Exception], str] = {
+    ContextLengthError: "context_length_exceeded",
+    GrammarTooComplexError: "grammar_too_complex",
 }
 
 
@@ -108,7 +113,7 @@ def to_api_error(error: Exception, request: web.Request) -> ApiError:
         case ApiError():
             return error
         case InvalidRequestError():
-            code = "context_length_exceeded" if isinstance(error, ContextLengthError) else None
+            code = _CODES.get(type(error))
             return ApiError(400, str(error), param=error.param, code=code)
         case QueueFullError():
             headers = {"Retry-After": str(RETRY_AFTER_S)}

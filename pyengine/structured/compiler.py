@@ -8,29 +8,35 @@ import json
 import re
 import threading
 from collections import OrderedDict
-from fractions import Fraction
 from functools import cached_property, partial
-from math import isfinite, lcm
-from typing import Any
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 from llguidance.gbnf_to_lark import gbnf_to_lark
 
 from pyengine.errors import InvalidRequestError
-from pyengine.sampling_params import MAX_REGEX_CHARS, Grammar
+from pyengine.sampling_params import Grammar
 from pyengine.structured.deep_stack import call_with_deep_stack
+from pyengine.structured.lark import normalize_lark
+from pyengine.structured.limits import find_excess, limits_of
 from pyengine.structured.matcher import GrammarMatcher
+from pyengine.structured.schema import normalize_schema
 from pyengine.text.tokenizer import Tokenizer
 
 MAX_CACHED_GRAMMARS = 128
-MAX_COMMON_MULTIPLE = 100_000
 MAX_REASON_CHARS = 500
 
 # Between the tokens of JSON: nothing, a space, or a line end and an indentation. Without a bound
 # a small model may never come out of the spaces.
 _JSON_WHITESPACE = r" |\n[ \t]{0,40}"
 
-
+# Of an error in llguidance's words -> what it is about.
+_MEANINGS = {
+    "NoExtension": "no text matches it",
+    "coerce_one_of": "oneOf is supported where its schemas can't both hold: let them differ in "
+    "type, or in the const of a required property, or write anyOf",
+    "panic:": "it can't be compiled, by a fault of the grammar library: write it in another way",
+}
+_UNSUPPORTED = re.compile(r"Unimplemented keys: \[(.*?)\]")
 _REGEX_ERROR = re.compile(r"^error: .*$", re.MULTILINE)
 _GBNF_ROOT = re.compile(r"^\s*root\s*::=", re.MULTILINE)
 
@@ -40,14 +46,17 @@ class CompiledGrammar:
 
     Args:
         start: at the beginning of the grammar; it is only ever copied.
+        first_allowed: the mask of the first token, see GrammarMatcher.allowed_tokens.
     """
 
-    def __init__(self, start: LLMatcher) -> None:
+    def __init__(self, start: LLMatcher, first_allowed: bytes) -> None:
         self._start = start
+        self._first_allowed = first_allowed
 
-    def new_matcher(self) -> GrammarMatcher:
-        """For one sequence. It shares nothing that changes with others."""
-        return GrammarMatcher(self._start.deep_copy())
+    def new_matcher(self, param: str = "grammar") -> GrammarMatcher:
+        """For one sequence, whose grammar came from the field `param`. It shares nothing that
+        changes with others."""
+        return GrammarMatcher(self._start.deep_copy(), self._first_allowed, param)
 
 
 class GrammarCompiler:
@@ -62,11 +71,6 @@ class GrammarCompiler:
     def __init__(self, tokenizer: Tokenizer, vocab_size: int) -> None:
         self._tokenizer = tokenizer
         self._vocab_size = vocab_size
-        # Without verbose errors, which repeat the output.
-        # A token's mask is computed between two steps: it must not take long for anyone.
-        self._limits = LLParserLimits(
-            initial_lexer_fuel=200_000, step_max_items=10_000, verbose_errors=False
-        )
         self._lock = threading.Lock()
         self._compiled: OrderedDict[Grammar, CompiledGrammar] = OrderedDict()  # latest use last
 
@@ -102,10 +106,11 @@ class GrammarCompiler:
             raise _invalid(grammar, str(error)) from None
         with self._lock:
             vocabulary = self._vocabulary
-        start = call_with_deep_stack(partial(_start, vocabulary, source, self._limits))
+        limits = limits_of(grammar.kind)
+        start, first_allowed = call_with_deep_stack(partial(_start, vocabulary, source, limits))
         if start.is_error():
             raise _invalid(grammar, start.get_error())
-        return CompiledGrammar(start)
+        return CompiledGrammar(start, first_allowed)
 
     @cached_property
     def _vocabulary(self) -> LLTokenizer:
@@ -114,11 +119,11 @@ class GrammarCompiler:
         return LLTokenizer(tokens, eos_token=eos_token_ids)
 
 
-def _start(vocabulary: LLTokenizer, source: str, limits: LLParserLimits) -> LLMatcher:
+def _start(vocabulary: LLTokenizer, source: str, limits: LLParserLimits) -> tuple[LLMatcher, bytes]:
+    """A matcher at the beginning, and the mask of the first token: of some grammars it shows only
+    then that they can't be followed, and for some it takes long."""
     matcher = LLMatcher(vocabulary, source, log_level=0, limits=limits)
-    if not matcher.is_error():
-        matcher.compute_bitmask()  # some grammars show only now that they can't be followed
-    return matcher
+    return matcher, b"" if matcher.is_error() else matcher.compute_bitmask()
 
 
 class _Tokens:
@@ -142,53 +147,22 @@ def _to_llguidance(grammar: Grammar) -> str:
     """
     match grammar.kind:
         case "json_schema":
-            _check_costs(grammar.text)
             # Lenient would be to ignore the keywords that aren't supported.
             return LLMatcher.grammar_from_json_schema(
-                grammar.text,
+                normalize_schema(grammar.text),
                 overrides={"whitespace_pattern": _JSON_WHITESPACE, "lenient": False},
             )
         case "regex":
             return LLMatcher.grammar_from_regex(grammar.text)
         case "choice":
             choices = json.loads(grammar.text)
+            if not choices or not all(isinstance(choice, str) for choice in choices):
+                raise ValueError("choices must be a list of strings, and hold at least one")
             return LLMatcher.grammar_from_lark("start: " + " | ".join(map(json.dumps, choices)))
         case "grammar":
             is_gbnf = _GBNF_ROOT.search(grammar.text) is not None
-            text = _gbnf_to_lark(grammar.text) if is_gbnf else grammar.text
+            text = _gbnf_to_lark(grammar.text) if is_gbnf else normalize_lark(grammar.text)
             return LLMatcher.grammar_from_lark(text)
-
-
-def _check_costs(schema: str) -> None:
-    """Bounds what nothing else does. Several multipleOf for one number are worked out as one
-    automaton, with as many states as their least common multiple; patterns are regexes.
-
-    Raises:
-        ValueError: they are too many or too long, or `schema` isn't JSON.
-    """
-    multiples: set[int] = set()
-    num_pattern_chars = 0
-
-    def collect(node: dict[str, Any]) -> dict[str, Any]:
-        nonlocal num_pattern_chars
-        value = node.get("multipleOf")
-        if isinstance(value, int | float) and isfinite(value):
-            multiples.add(abs(Fraction(str(value)).numerator))
-        by_pattern = node.get("patternProperties")
-        patterns = [node.get("pattern"), *(by_pattern if isinstance(by_pattern, dict) else ())]
-        num_pattern_chars += sum(len(pattern) for pattern in patterns if isinstance(pattern, str))
-        return node
-
-    json.loads(schema, object_hook=collect)
-    if num_pattern_chars > MAX_REGEX_CHARS:
-        raise ValueError(
-            f"all pattern and patternProperties together may have at most {MAX_REGEX_CHARS} "
-            f"characters, got {num_pattern_chars}"
-        )
-    if len(multiples) > 1 and lcm(*multiples) > MAX_COMMON_MULTIPLE:
-        raise ValueError(
-            f"the least common multiple of all multipleOf must be at most {MAX_COMMON_MULTIPLE}"
-        )
 
 
 def _gbnf_to_lark(text: str) -> str:
@@ -199,9 +173,14 @@ def _gbnf_to_lark(text: str) -> str:
 
 
 def _invalid(grammar: Grammar, reason: str) -> InvalidRequestError:
+    excess = find_excess(reason, grammar.param)
+    if excess is not None:
+        return excess
     reason = reason.removesuffix("<non-verbose/>").strip()
-    if reason.startswith("NoExtension"):
-        reason = "no text matches it"
+    for words, meaning in _MEANINGS.items():
+        if words in reason:
+            reason = meaning
+    reason = _UNSUPPORTED.sub(r"unsupported keywords: \1", reason)
     if len(reason) > MAX_REASON_CHARS:  # it repeats a line of the grammar, before what is wrong
         error = _REGEX_ERROR.search(reason)
         reason = reason[:MAX_REASON_CHARS] + "... " + ("" if error is None else error.group())

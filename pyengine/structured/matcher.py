@@ -4,6 +4,8 @@ from collections.abc import Iterable
 
 from llguidance import LLMatcher
 
+from pyengine.structured.limits import find_excess
+
 
 class GrammarMatcher:
     """Follows one sequence through its grammar. Its state depends on the tokens accepted alone.
@@ -11,10 +13,14 @@ class GrammarMatcher:
 
     Args:
         matcher: llguidance's, at the beginning of the grammar; it belongs to this object.
+        first_allowed: the mask of the first token.
+        param: the field that the grammar came from, which errors name.
     """
 
-    def __init__(self, matcher: LLMatcher) -> None:
+    def __init__(self, matcher: LLMatcher, first_allowed: bytes, param: str) -> None:
         self._matcher = matcher
+        self._allowed: bytes | None = first_allowed  # what may come next, once that is known
+        self._param = param
 
     def allowed_tokens(self, avoided: Iterable[int] = ()) -> bytes:
         """The tokens that may come next: a bit for each id of the vocabulary, the lowest of a byte
@@ -24,23 +30,27 @@ class GrammarMatcher:
         Args:
             avoided: tokens to leave out, unless the grammar allows no other.
         """
-        allowed = self._matcher.compute_bitmask()
-        fewer = bytearray(allowed)
+        if self._allowed is None:
+            self._allowed = self._matcher.compute_bitmask()
+        fewer = bytearray(self._allowed)
         for token_id in avoided:
             fewer[token_id // 8] &= ~(1 << token_id % 8)
-        return bytes(fewer) if any(fewer) else allowed
+        return bytes(fewer) if any(fewer) else self._allowed
 
     def accept(self, token_id: int) -> None:
         """Goes on by a token.
 
         Raises:
-            RuntimeError: it isn't allowed here, or following the grammar has taken more memory or
-                time than llguidance allows for a token.
+            GrammarTooComplexError: finding the allowed tokens or going on has taken more than
+                limits.py allows.
+            RuntimeError: the token isn't allowed here.
         """
-        # An error while the allowed tokens were found shows here: it ends this sequence alone.
+        self._allowed = None
+        # An error while the allowed tokens were found shows here: it ends this request alone.
         if self._matcher.is_error() or not self._matcher.consume_token(token_id):
             reason = self._matcher.get_error().partition("\n")[0]
-            raise RuntimeError(f"the grammar cannot be followed: {reason}")
+            unforeseen = RuntimeError(f"the grammar cannot be followed: {reason}")
+            raise find_excess(reason, self._param) or unforeseen
 
     @property
     def is_finished(self) -> bool:

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from pyengine.engine import FaultInjection
-from pyengine.errors import InvalidRequestError, StepFailedError
+from pyengine.errors import GrammarTooComplexError, InvalidRequestError, StepFailedError
 from pyengine.outputs import CompletionOutput
 from pyengine.sampling_params import Grammar, SamplingParams
 from tests.engine.harness import Harness, assert_same, greedy, prompt_of, solo
@@ -24,6 +24,8 @@ OBJECT = Grammar(
         }
     ),
 )
+
+AMBIGUOUS = Grammar("grammar", "start: s\ns: s? s? s? s? /[a-z]/ s? s?")
 
 
 def only(params: SamplingParams) -> CompletionOutput:
@@ -146,8 +148,45 @@ def test_any_schedule_gives_the_tokens_of_each_request_alone():
     assert num_preemptions > 50
 
 
-def test_a_grammar_that_gets_out_of_hand_fails_its_request_alone():
-    """llguidance bounds the work for a token; who goes beyond gets no answer."""
+def test_a_grammar_that_gets_too_complex_ends_its_request_alone(caplog):
+    """It once ended as a failed step, with a traceback in the log."""
+    ambiguous = greedy(100, grammar=AMBIGUOUS, ignore_eos=True, n=2)
+    places = set()
+    for num_others in (0, 3):
+        harness = Harness(num_kv_blocks=256)
+        others = [
+            harness.add(prompt_of(4, k), greedy(12, grammar=OBJECT)) for k in range(num_others)
+        ]
+        request_id = harness.add(prompt_of(5), ambiguous)
+        with pytest.raises(GrammarTooComplexError, match="500 parser items in one place") as caught:
+            harness.run()
+        assert caught.value.param == "grammar"
+        places.add(len(harness.outputs[request_id].outputs[0].token_ids))
+        harness.run()
+        for k, other in enumerate(others):
+            assert_same(harness.outputs[other], solo(prompt_of(4, k), greedy(12, grammar=OBJECT)))
+    assert len(places) == 1  # it depends on the request alone
+    assert places != {0}
+    assert not caplog.records
+
+
+def test_a_schema_with_a_thousand_optional_properties_is_too_complex():
+    properties = {f"p{i}": {"type": "integer"} for i in range(1000)}
+    grammar = Grammar("json_schema", json.dumps({"type": "object", "properties": properties}))
+    with pytest.raises(GrammarTooComplexError, match="fewer optional properties"):
+        only(greedy(20, grammar=grammar))
+
+
+@pytest.mark.parametrize(("num_optional", "value"), [(100, {}), (140, {"type": "string"})])
+def test_a_schema_may_have_many_optional_properties(num_optional, value):
+    properties = {f"p{i}": value for i in range(num_optional)}
+    grammar = Grammar("json_schema", json.dumps({"type": "object", "properties": properties}))
+    for seed in range(5):
+        output = only(SamplingParams(temperature=2, seed=seed, max_tokens=100, grammar=grammar))
+        assert output.text.startswith("{")
+
+
+def test_a_token_that_the_grammar_does_not_allow_is_a_fault_of_the_engine():
     harness = Harness(num_kv_blocks=64)
     other = harness.add(prompt_of(4), greedy(12))
     request_id = harness.add(prompt_of(5), greedy(12, grammar=DIGITS))
@@ -166,7 +205,10 @@ def test_a_grammar_that_gets_out_of_hand_fails_its_request_alone():
         (Grammar("json_schema", '{"type": "string", "format": "zip"}'), "format: zip"),
         (Grammar("json_schema", '{"type": "integer", "minimum": 2, "maximum": 1}'), "Unsatisfi"),
         (Grammar("json_schema", '{"$ref": "#/$defs/x"}'), r"/\$defs/x"),
-        (Grammar("json_schema", '{"x-guidance": {"lenient": true}, "not": {}}'), "not"),
+        (Grammar("json_schema", '{"x-guidance": {"lenient": true}}'), "x-guidance isn't supported"),
+        (Grammar("json_schema", '{"not": {}, "if": {}}'), 'unsupported keywords: "if", "not"'),
+        (Grammar("json_schema", '{"oneOf": [{}, {"type": "null"}]}'), "or write anyOf$"),
+        (Grammar("json_schema", "true"), "must be an object"),
         (Grammar("json_schema", "{"), "Expecting"),
         (Grammar("json_schema", "[" * 5000), "recursion"),
         (Grammar("regex", "a("), "unclosed group"),
@@ -179,6 +221,7 @@ def test_a_grammar_that_gets_out_of_hand_fails_its_request_alone():
             Grammar("json_schema", '{"allOf": [{"multipleOf": 997}, {"multipleOf": 1009}]}'),
             "multipleOf must be at most 100000",
         ),
+        (Grammar("choice", "[]"), "at least one"),
         (Grammar("regex", "(" * 5000), "error: "),
         (Grammar("grammar", "root ::= " + "(" * 5000), "recursion"),
         (Grammar("grammar", ""), "Empty grammar"),

@@ -184,6 +184,50 @@ async def test_what_cannot_be_honoured_is_refused_by_field(
     assert real.engine.stats().num_accepted_requests == 0
 
 
+# Its work grows with the output.
+AMBIGUOUS = {"guided_grammar": "start: s\ns: s? s? s? s? /[a-z]/ s? s?", "ignore_eos": True}
+
+
+@pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
+async def test_a_grammar_that_gets_too_complex_is_the_fault_of_its_request_alone(
+    real: Server, path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    neighbour = {**INPUT[path], **SAMPLED, "response_format": json_schema(SCHEMA)}
+    _, alone = await real.post(path, neighbour)
+    body = {**INPUT[path], **SAMPLED, **AMBIGUOUS}
+    (status, answer), (_, beside), events = await asyncio.gather(
+        real.post(path, body), real.post(path, neighbour), real.stream(path, body)
+    )
+    message = "500 parser items in one place: make it less ambiguous"
+    assert status == 400
+    check_error(answer, message, "guided_grammar", "grammar_too_complex")
+    *chunks, last = events
+    check_error(last, message, "guided_grammar", "grammar_too_complex")
+    assert len(chunks) > 20
+    assert beside["choices"] == alone["choices"]
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+    await until(lambda: real.engine.stats().num_used_blocks == 0)
+
+
+async def test_a_grammar_that_is_too_complex_from_the_start_is_a_400(real: Server) -> None:
+    properties = {f"p{i}": {"type": "integer"} for i in range(1000)}
+    schema = {"type": "object", "properties": properties}
+    body = {**INPUT[CHAT], "response_format": json_schema(schema)}
+    for stream in (False, True):
+        status, answer = await real.post(CHAT, {**body, "stream": stream})
+        assert status == 400
+        check_error(answer, "fewer optional properties", "response_format", "grammar_too_complex")
+
+
+async def test_a_grammar_holds_what_is_generated_after_a_message_that_is_continued(
+    real: Server,
+) -> None:
+    messages = [*MESSAGES, {"role": "assistant", "content": "a"}]
+    fields = {"continue_final_message": True, "add_generation_prompt": False}
+    _, answer = await real.post(CHAT, {"messages": messages, **fields, "guided_choice": ["ab"]})
+    assert answer["choices"][0]["message"]["content"] == "ab"
+
+
 async def test_compiling_holds_up_no_other_request_and_a_lost_client_leaves_nothing(
     real: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
