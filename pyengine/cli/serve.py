@@ -65,6 +65,7 @@ def _serve(config: EngineConfig, options: ServerOptions) -> int:
 
     def load_engine() -> AsyncEngine:
         engine = Engine.from_config(config, show_progress=True)
+        engine.prepare_grammars()
         logger.info("%s", engine.describe())
         return AsyncEngine(engine)
 

@@ -193,6 +193,10 @@ class Engine:
         self._num_accepted_requests += 1
         self._num_prompt_tokens += len(request.prompt_token_ids)
 
+    def prepare_grammars(self) -> None:
+        """Does what the first grammar needs, so that no running request has to wait for it."""
+        self._grammars.prepare()
+
     def prepare(self) -> bool:
         """Does a little of what makes later steps faster, for a time without requests.
 

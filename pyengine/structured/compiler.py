@@ -76,7 +76,7 @@ class GrammarCompiler:
 
     def compile(self, grammar: Grammar) -> CompiledGrammar:
         """Takes about a millisecond, up to a second for the worst; the GIL is free meanwhile. The
-        first call sorts the vocabulary too, in about a second.
+        first call does what `prepare` does too.
 
         Raises:
             InvalidRequestError: it has an error, needs what isn't supported, is too complex, or
@@ -92,6 +92,12 @@ class GrammarCompiler:
             if len(self._compiled) > MAX_CACHED_GRAMMARS:
                 self._compiled.popitem(last=False)
         return compiled
+
+    def prepare(self) -> None:
+        """Does what the first grammar does for all later ones: sorts the vocabulary and gets the
+        tokenizer ready. That holds the GIL for 0.2 s or so."""
+        if self._tokenizer.eos_token_ids:
+            self._compile(Grammar("choice", '["a"]'))
 
     def _compile(self, grammar: Grammar) -> CompiledGrammar:
         if not self._tokenizer.eos_token_ids:

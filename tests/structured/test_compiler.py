@@ -88,6 +88,27 @@ def test_a_token_that_is_not_allowed_raises() -> None:
         matcher.accept(ord("x"))
 
 
+def test_the_vocabulary_is_sorted_once_and_before_it_is_needed_if_asked_for() -> None:
+    class CountingTokenizer(ByteTokenizer):
+        num_reads = 0
+
+        def token_bytes(self, token_id: int) -> bytes:
+            self.num_reads += 1
+            return super().token_bytes(token_id)
+
+    tokenizer = CountingTokenizer(frozenset({256}))
+    compiler = GrammarCompiler(tokenizer, VOCAB_SIZE)
+    compiler.prepare()
+    assert tokenizer.num_reads == VOCAB_SIZE
+    compiler.prepare()
+    compiler.compile(Grammar("regex", "a"))
+    assert tokenizer.num_reads == VOCAB_SIZE
+
+
+def test_a_model_without_an_end_token_needs_no_preparation() -> None:
+    GrammarCompiler(ByteTokenizer(frozenset()), VOCAB_SIZE).prepare()
+
+
 def test_the_latest_grammars_are_kept_whatever_field_they_came_from() -> None:
     compiler = GrammarCompiler(ByteTokenizer(frozenset({256})), VOCAB_SIZE)
     first = compiler.compile(Grammar("regex", "a", "guided_regex"))
