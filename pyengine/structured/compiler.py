@@ -159,6 +159,9 @@ def _to_llguidance(grammar: Grammar) -> str:
                 overrides={"whitespace_pattern": _JSON_WHITESPACE, "lenient": False},
             )
         case "regex":
+            num_backslashes = len(grammar.text) - len(grammar.text.rstrip("\\"))
+            if num_backslashes % 2:  # llguidance would leave it out
+                raise ValueError("the last backslash escapes nothing")
             return LLMatcher.grammar_from_regex(grammar.text)
         case "choice":
             choices = json.loads(grammar.text)

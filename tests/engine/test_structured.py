@@ -213,6 +213,7 @@ def test_a_token_that_the_grammar_does_not_allow_is_a_fault_of_the_engine():
         (Grammar("json_schema", "[" * 5000), "recursion"),
         (Grammar("regex", "a("), "unclosed group"),
         (Grammar("regex", "(?=a)b"), "look-around"),
+        (Grammar("regex", "a\\"), "escapes nothing"),
         (Grammar("grammar", "start: missing"), "missing"),
         (Grammar("grammar", 'start: "a'), "lexer error"),
         (Grammar("grammar", "root ::= missing"), "missing"),
