@@ -20,10 +20,10 @@ MAX_GRAMMAR_CHARS = {
     "regex": MAX_REGEX_CHARS,
     "choice": 100_000,
     "grammar": 10_000,
+    "tools": 100_000,
 }
 
-
-GrammarKind = Literal["json_schema", "regex", "choice", "grammar"]
+GrammarKind = Literal["json_schema", "regex", "choice", "grammar", "tools"]
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Grammar:
     Args:
         kind: how `text` says it: "json_schema"; "regex", which the whole output matches; "choice",
             a JSON list of strings of which the output is one; "grammar", in Lark's notation or in
-            GBNF (with a rule "root ::= ...").
+            GBNF (with a rule "root ::= ..."); "tools", a choice of JSON schemas in Lark's notation.
         text: at most 100,000 characters, 10,000 of a "regex" or a "grammar".
         param: the field of the request that it came from, which errors name.
 

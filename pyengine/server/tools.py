@@ -140,7 +140,7 @@ class ToolUse:
             param = "tool_choice" if self._body.must_call else "tools"
             message = f"{params.grammar.param} excludes tools that are required or strict"
             raise ApiError(400, message, param=param)
-        return dataclasses.replace(params, grammar=Grammar("grammar", text, param="tools"))
+        return dataclasses.replace(params, grammar=Grammar("tools", text, param="tools"))
 
     def _grammar(self) -> str | None:
         has_one_call = self._body.has_one_call

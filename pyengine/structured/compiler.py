@@ -172,6 +172,8 @@ def _to_llguidance(grammar: Grammar) -> str:
             is_gbnf = _GBNF_ROOT.search(grammar.text) is not None
             text = _gbnf_to_lark(grammar.text) if is_gbnf else normalize_lark(grammar.text)
             return LLMatcher.grammar_from_lark(text)
+        case "tools":
+            return LLMatcher.grammar_from_lark(normalize_lark(grammar.text))
 
 
 def _gbnf_to_lark(text: str) -> str:

@@ -40,7 +40,7 @@ _EXCESSES = {
 
 
 def limits_of(kind: GrammarKind) -> LLParserLimits:
-    is_schema = kind == "json_schema"
+    is_schema = kind in ("json_schema", "tools")
     return LLParserLimits(
         step_max_items=_MAX_ITEMS_OF_SCHEMA if is_schema else _MAX_ITEMS,
         max_items_in_row=_MAX_ROW_OF_SCHEMA if is_schema else _MAX_ROW,

@@ -183,6 +183,29 @@ async def test_a_call_can_be_required(
         )
 
 
+async def test_calls_are_held_to_many_and_long_schemas(start_server: StartServer) -> None:
+    server = await start_server(make_engine(num_kv_blocks=64), tool_call_parser="hermes")
+    properties = {
+        f"field_{k}": {"type": "string", "description": "what it is " * 8} for k in range(8)
+    }
+    tools = [
+        {
+            "type": "function",
+            "function": {
+                "name": f"tool_{k}",
+                "parameters": {"type": "object", "properties": properties},
+            },
+        }
+        for k in range(60)
+    ]
+    assert len(json.dumps(tools)) > 60_000
+    completion = await server.openai.chat.completions.create(
+        **{**BODY, "model": "alias", "tools": tools}, tool_choice="required", max_tokens=8
+    )
+    assert completion.usage is not None
+    assert completion.usage.completion_tokens == 8
+
+
 async def test_a_call_that_a_stop_string_cut_is_not_said_to_be_whole(
     start_server: StartServer,
 ) -> None:
