@@ -14,6 +14,10 @@ import argparse
 import random
 import statistics
 import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+from unittest import mock
 
 import torch
 import torch.nn.functional as F
@@ -22,42 +26,54 @@ from torch import Tensor
 from pyengine.config import EngineConfig
 from pyengine.engine import Engine
 from pyengine.engine.loading import load
-from pyengine.models import layers, llama
-from pyengine.models.decoder import FusedDecoder
+from pyengine.models import llama
+from pyengine.models.packed_weights import DenseWeight
 from pyengine.sampling_params import SamplingParams
 
 
-class TorchLinear:
-    """layers.Linear on PyTorch's product."""
+class TorchWeight:
+    """models.packed_weights.DenseWeight on PyTorch's product."""
 
-    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
-        self._weight, self._bias = weight, bias
+    def __init__(self, weight: Tensor) -> None:
+        self._weight = weight
+        self.num_outputs, self.num_inputs = weight.shape
 
-    def __call__(self, x: Tensor, *, float32_out: bool = False) -> Tensor:
-        y = F.linear(x, self._weight, self._bias)
+    def multiply(self, x: Tensor, bias: Tensor | None, *, float32_out: bool) -> Tensor:
+        y = F.linear(x, self._weight, bias)
         return y.float() if float32_out else y
 
-    def embed(self, token_ids: Tensor) -> Tensor:
+    def embed(self, token_ids: Tensor, dtype: torch.dtype) -> Tensor:
         return F.embedding(token_ids, self._weight)
 
 
-def make_engine(model: str, linear: type, dtype: str) -> tuple[Engine, int]:
-    """An engine with linear layers of this class, and the bytes of their weights."""
+def make_engine(
+    model: str, weight_class: Callable[[Tensor], Any], dtype: str
+) -> tuple[Engine, int]:
+    """An engine whose layers multiply with such weights, and the bytes of these."""
     num_bytes = 0
 
-    class Counting(linear):
-        def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
-            nonlocal num_bytes
-            num_bytes += weight.nbytes
-            super().__init__(weight, bias)
+    def pack(weight: Tensor) -> Any:
+        nonlocal num_bytes
+        num_bytes += weight.nbytes
+        return weight_class(weight)
 
-    llama.Linear = Counting
-    llama.FusedDecoder = lambda layerwise: layerwise
-    config = EngineConfig(model=model, dtype=dtype, num_kv_blocks=2048, enable_prefix_caching=False)
-    engine = Engine(load(config), config)
-    llama.Linear = layers.Linear
-    llama.FusedDecoder = FusedDecoder
-    return engine, num_bytes
+    swaps = {
+        "pack_weight": pack,
+        "pack_weights": lambda parts: [pack(torch.cat(list(parts)))],
+        "FusedDecoder": lambda layerwise: layerwise,
+    }
+    config = EngineConfig(
+        model=model,
+        dtype=dtype,
+        quantization="none",
+        num_kv_blocks=2048,
+        enable_prefix_caching=False,
+        max_draft_tokens=0,
+    )
+    with ExitStack() as stack:
+        for name, value in swaps.items():
+            stack.enter_context(mock.patch.object(llama, name, value))
+        return Engine(load(config), config), num_bytes
 
 
 def run(engine: Engine, num_seqs: int, prompt_len: int, max_tokens: int, seed: int) -> float:
@@ -97,8 +113,8 @@ def main() -> None:
     parser.add_argument("--dtype", default="bfloat16", choices=("bfloat16", "float32"))
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
-    ours, num_bytes = make_engine(args.model, layers.Linear, args.dtype)
-    theirs, _ = make_engine(args.model, TorchLinear, args.dtype)
+    ours, num_bytes = make_engine(args.model, DenseWeight.pack, args.dtype)
+    theirs, _ = make_engine(args.model, TorchWeight, args.dtype)
     values = torch.ones(64 * 2**20, dtype=torch.int64)
     print(f"{args.model}, {args.dtype}, {torch.get_num_threads()} threads, {args.rounds} rounds")
     print(f"{'workload':<24}{'ours':>10}{'oneDNN':>10}   speed of ours / oneDNN")
