@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from pyengine.text.chat_template import ChatTemplate
+from pyengine.text.chat_template import ChatTemplate, ChatTemplateError
 from pyengine.text.quoting import Quoter
 from pyengine.text.tokenizer import Tokenizer
 
@@ -39,13 +40,23 @@ class Conversation:
             ChatTemplateError: the template refuses the conversation, or fails on it.
         """
         quoter = Quoter(tokenizer.special_names)
-        text = template.render(
-            [quoter.quote(dict(message)) for message in self.messages],
+        render = partial(
+            template.render,
             add_generation_prompt=self.add_generation_prompt,
             continue_final_message=self.continue_final_message,
             tools=None if self.tools is None else [quoter.quote(dict(t)) for t in self.tools],
             **self.template_kwargs,
         )
+        messages = [quoter.quote(dict(message)) for message in self.messages]
+        try:
+            text = render(messages)
+        except ChatTemplateError:
+            # Null stands beside calls. A template that knows of none takes it for text, and fails.
+            if all(message.get("content", "") is not None for message in messages):
+                raise
+            text = render(
+                [{**message, "content": message.get("content") or ""} for message in messages]
+            )
         if quoter.has_quoted:
             return quoter.unquote(text), tokenizer.encode_pieces(quoter.split(text))
         return text, tokenizer.encode(text, add_special_tokens=False)
