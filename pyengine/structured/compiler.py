@@ -34,6 +34,7 @@ _MEANINGS = {
     "NoExtension": "no text matches it",
     "coerce_one_of": "oneOf is supported where its schemas can't both hold: let them differ in "
     "type, or in the const of a required property, or write anyOf",
+    "maximum recursion depth": "it is nested too deeply",
     "panic:": "it can't be compiled, by a fault of the grammar library: write it in another way",
 }
 _UNSUPPORTED = re.compile(r"Unimplemented keys: \[(.*?)\]")
@@ -167,7 +168,10 @@ def _to_llguidance(grammar: Grammar) -> str:
             choices = json.loads(grammar.text)
             if not choices or not all(isinstance(choice, str) for choice in choices):
                 raise ValueError("choices must be a list of strings, and hold at least one")
-            return LLMatcher.grammar_from_lark("start: " + " | ".join(map(json.dumps, choices)))
+            # As one terminal they are the lexer's work. As alternatives of a rule each would be an
+            # item of the parser, whose number is bounded.
+            terminal = " | ".join(map(json.dumps, choices))
+            return LLMatcher.grammar_from_lark(f"start: CHOICE\nCHOICE: {terminal}")
         case "grammar":
             is_gbnf = _GBNF_ROOT.search(grammar.text) is not None
             text = _gbnf_to_lark(grammar.text) if is_gbnf else normalize_lark(grammar.text)

@@ -210,7 +210,7 @@ def test_a_token_that_the_grammar_does_not_allow_is_a_fault_of_the_engine():
         (Grammar("json_schema", '{"oneOf": [{}, {"type": "null"}]}'), "or write anyOf$"),
         (Grammar("json_schema", "true"), "must be an object"),
         (Grammar("json_schema", "{"), "Expecting"),
-        (Grammar("json_schema", "[" * 5000), "recursion"),
+        (Grammar("json_schema", "[" * 5000), "it is nested too deeply"),
         (Grammar("regex", "a("), "unclosed group"),
         (Grammar("regex", "(?=a)b"), "look-around"),
         (Grammar("regex", "a\\"), "escapes nothing"),
@@ -224,7 +224,7 @@ def test_a_token_that_the_grammar_does_not_allow_is_a_fault_of_the_engine():
         ),
         (Grammar("choice", "[]"), "at least one"),
         (Grammar("regex", "(" * 5000), "error: "),
-        (Grammar("grammar", "root ::= " + "(" * 5000), "recursion"),
+        (Grammar("grammar", "root ::= " + "(" * 5000), "it is nested too deeply"),
         (Grammar("grammar", ""), "Empty grammar"),
     ],
 )

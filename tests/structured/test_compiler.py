@@ -72,6 +72,21 @@ def test_text_that_names_an_end_token_is_no_end_token(tmp_path: Path) -> None:
     assert not tokenizer.eos_token_ids.intersection(allowed(matcher, tokenizer.vocab_size))
 
 
+def test_choices_may_be_many_and_begin_each_other() -> None:
+    compiler = GrammarCompiler(ByteTokenizer(frozenset({256})), VOCAB_SIZE)
+    choices = [str(number) for number in range(3000)]
+    compiled = compiler.compile(Grammar("choice", json.dumps(choices)))
+    for choice in ("2", "29", "299", "2999"):
+        matcher = compiled.new_matcher()
+        for token_id in choice.encode():
+            matcher.accept(token_id)
+        assert matcher.is_finished == (choice == "2999")
+        assert choice == "2999" or 256 in allowed(matcher, VOCAB_SIZE)
+    matcher = compiled.new_matcher()
+    matcher.accept(ord("3"))
+    assert allowed(matcher, VOCAB_SIZE) == [*b"0123456789", 256]
+
+
 def test_avoided_tokens_are_left_out_unless_nothing_else_is_allowed() -> None:
     compiler = GrammarCompiler(ByteTokenizer(frozenset({256})), VOCAB_SIZE)
     matcher = compiler.compile(Grammar("regex", "[ab]")).new_matcher()
