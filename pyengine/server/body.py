@@ -82,6 +82,9 @@ async def read_body(request: web.Request, kind: type[BodyT]) -> BodyT:
             f"Content-Type must be application/json, got {request.content_type or 'none'}",
             code="unsupported_media_type",
         )
+    max_bytes = request.app[OPTIONS].max_body_bytes
+    if (request.content_length or 0) > max_bytes:  # told before it has come
+        raise web.HTTPRequestEntityTooLarge(max_bytes)
     limit_s = request.app[OPTIONS].body_timeout
     try:
         async with asyncio.timeout(limit_s):

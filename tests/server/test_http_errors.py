@@ -98,6 +98,16 @@ async def test_a_body_that_is_too_large_is_refused(start_server: StartServer) ->
     assert status == 200
 
 
+async def test_a_body_that_is_announced_as_too_large_is_not_waited_for(server: Server) -> None:
+    head, body = await exchange(
+        server,
+        b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        b"Content-Length: 99999999\r\n\r\n",
+    )
+    assert head.startswith("HTTP/1.1 413 ")
+    check_error(body, "the body is too large", code="body_too_large")
+
+
 async def test_a_body_that_does_not_come_is_given_up(start_server: StartServer) -> None:
     server = await start_server(FakeAsyncEngine(), body_timeout=0.01)
     head, body = await exchange(
