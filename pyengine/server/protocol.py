@@ -64,7 +64,12 @@ def _listed(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
-Prompts = Annotated[list[str] | list[list[int]], PlainValidator(_parse_prompts)]
+Prompts = Annotated[
+    list[str] | list[list[int]],
+    PlainValidator(
+        _parse_prompts, json_schema_input_type=str | list[str] | list[int] | list[list[int]]
+    ),
+]
 LogitBias = Annotated[
     dict[int, float], PlainValidator(_parse_logit_bias, json_schema_input_type=dict[str, float])
 ]

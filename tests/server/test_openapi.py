@@ -2,9 +2,12 @@
 
 import asyncio
 import re
+from typing import Any
 
+import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
+from jsonschema import Draft202012Validator
 from schemathesis import Case
 from schemathesis.checks import not_a_server_error
 from schemathesis.schemas import APIOperation
@@ -57,6 +60,18 @@ async def test_it_holds_every_path(server: Server) -> None:
         if route.resource is not None
     }
     assert set(api["paths"]) == served - {"/openapi.json", "/docs", "/v1/embeddings"}
+
+
+@pytest.mark.parametrize(
+    ("prompt", "is_valid"),
+    [("a", True), (["a"], True), ([1], True), ([[1], [2]], True), (5, False), ({}, False)],
+)
+async def test_it_tells_what_a_prompt_may_be(server: Server, prompt: Any, is_valid: bool) -> None:
+    _, api = await server.get("/openapi.json")
+    schema = api["components"]["schemas"]["CompletionBody"]["properties"]["prompt"]
+    assert Draft202012Validator(schema).is_valid(prompt) == is_valid
+    status, _ = await server.post("/v1/completions", {"prompt": prompt})
+    assert status == (200 if is_valid else 400)
 
 
 async def test_the_page_needs_nothing_from_elsewhere(server: Server) -> None:
