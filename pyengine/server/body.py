@@ -74,12 +74,19 @@ async def read_body(request: web.Request, kind: type[BodyT]) -> BodyT:
 
     Raises:
         ApiError: 400, naming the field at fault if there is one; 408, the body takes too long to
-            come; 415, it isn't announced as JSON.
+            come; 415, it isn't announced as plain JSON.
     """
     if request.content_type != "application/json":
         raise ApiError(
             415,
             f"Content-Type must be application/json, got {request.content_type or 'none'}",
+            code="unsupported_media_type",
+        )
+    encoding = request.headers.get("Content-Encoding", "identity").lower()
+    if encoding != "identity":
+        raise ApiError(
+            415,
+            f"Content-Encoding must be left out, got {encoding}: bodies aren't unpacked",
             code="unsupported_media_type",
         )
     max_bytes = request.app[OPTIONS].max_body_bytes

@@ -48,4 +48,12 @@ class ConnectionRunner(web.AppRunner):
         if manager is None:
             return None
         no_log: Any = None  # which aiohttp takes, but doesn't declare
-        return partial(Connection, manager, loop=asyncio.get_running_loop(), access_log=no_log)
+        return partial(
+            Connection,
+            manager,
+            loop=asyncio.get_running_loop(),
+            access_log=no_log,
+            # A small body may hold gigabytes, and aiohttp would unpack it on the event loop, past
+            # max_body_bytes too: it reads what is left of a body that was refused.
+            auto_decompress=False,
+        )
