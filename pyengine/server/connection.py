@@ -16,7 +16,8 @@ logger = logging.getLogger(__name__)
 
 class Connection(RequestHandler):
     """aiohttp's side of one connection. What it can't parse reaches no application, and aiohttp
-    would answer in plain text."""
+    would answer in plain text. It would also log a client that leaves while it is written to as a
+    failure of the server."""
 
     __slots__ = ()
 
@@ -27,6 +28,10 @@ class Connection(RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
+        if isinstance(exc, ConnectionResetError):
+            # The client is gone, and a handler noticed before aiohttp did.
+            logger.debug("connection to %s lost: %s", request.remote, exc)
+            raise exc
         if status >= 500:
             return super().handle_error(request, status, exc, message)
         # aiohttp draws the bytes at fault below the first line.

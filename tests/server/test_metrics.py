@@ -1,10 +1,13 @@
 """What /metrics tells is true."""
 
 import asyncio
+from collections.abc import Sequence
 
+import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from pyengine.server.sse import EventStream
 from tests.server.conftest import Server, StartServer
 from tests.server.fakes import FakeAsyncEngine, answer
 
@@ -118,6 +121,38 @@ async def test_a_client_that_goes_away_is_counted_as_499(
     await engine.until(lambda: not engine.open)
     samples = await scrape(server)
     assert samples["pyengine:http_requests_total{path=/v1/completions,status=499}"] == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [("/v1/completions", {"prompt": "a"}), ("/v1/responses", {"input": "a"})],
+)
+async def test_so_is_one_that_goes_away_while_it_is_written_to(
+    start_server: StartServer,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    path: str,
+    body: dict[str, str],
+) -> None:
+    """It was logged as an error, with a traceback."""
+    send = EventStream.send
+
+    async def lose_client_and_send(stream: EventStream, events: Sequence[bytes]) -> None:
+        if stream.is_started:
+            transport = stream._request.transport
+            assert transport is not None
+            transport.close()  # aiohttp isn't told before the loop's next turn
+        await send(stream, events)
+
+    monkeypatch.setattr(EventStream, "send", lose_client_and_send)
+    engine = FakeAsyncEngine()
+    server = await start_server(engine)
+    with pytest.raises(aiohttp.ClientPayloadError):
+        await server.stream(path, body)
+    await engine.until(lambda: not engine.open)
+    samples = await scrape(server)
+    assert samples[f"pyengine:http_requests_total{{path={path},status=499}}"] == 1
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
 
 
 async def test_two_servers_in_one_process_count_apart(start_server: StartServer) -> None:
