@@ -97,7 +97,7 @@ class AnswerMessage(TypedDict):
 
 class Delta(TypedDict):
     role: NotRequired[Literal["assistant"]]
-    content: NotRequired[str]
+    content: NotRequired[str | None]
     tool_calls: NotRequired[list[ToolCallPiece]]
 
 

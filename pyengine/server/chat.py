@@ -67,7 +67,7 @@ class ChatWording(Wording):
         return [
             {
                 "index": index,
-                "delta": {"role": "assistant", "content": ""},
+                "delta": {"role": "assistant", "content": None if self._calls(index) else ""},
                 "logprobs": None,
                 "finish_reason": None,
                 "stop_reason": None,
@@ -139,6 +139,10 @@ class ChatWording(Wording):
         if part.finish_reason == "stop" and part.stop_reason is None and tool_calls.has_calls:
             return text, calls, "tool_calls"
         return text, calls, part.finish_reason
+
+    def _calls(self, index: int) -> bool:
+        """Whether a choice has begun a call."""
+        return index in self._tool_calls and self._tool_calls[index].has_calls
 
     def _logprobs(self, logprobs: list[TokenLogprobs] | None) -> ChatLogprobs | None:
         return None if logprobs is None else chat_logprobs(self._tokenizer, logprobs)

@@ -78,6 +78,17 @@ async def test_a_stream_has_the_same_calls_in_pieces(start_server: StartServer) 
     assert told == chunks[1:], "what is held back makes no chunks"
 
 
+@pytest.mark.parametrize(
+    ("text", "content"), [(CALLS[5:], None), (CALLS, ""), ("no call", ""), ("", "")]
+)
+async def test_a_stream_that_begins_with_a_call_begins_with_null(
+    start_server: StartServer, text: str, content: str | None
+) -> None:
+    server = await start(start_server, text)
+    first, *_ = await server.stream(CHAT, BODY)
+    assert first["choices"][0]["delta"] == {"role": "assistant", "content": content}
+
+
 async def test_each_choice_has_its_own_calls(start_server: StartServer) -> None:
     engine = FakeAsyncEngine(answer("no call", CALLS))
     server = await start_server(engine, tool_call_parser="hermes")
