@@ -11,6 +11,7 @@ from aiohttp import web
 from pyengine.errors import InvalidRequestError
 from pyengine.sampling_params import SamplingParams
 from pyengine.server.context import ENGINE, TEXT_EXECUTOR
+from pyengine.server.tools import tool_format_of
 from pyengine.text.chat_template import ChatTemplateError
 from pyengine.text.conversation import Conversation
 from pyengine.text.tokenizer import Tokenizer
@@ -125,11 +126,21 @@ async def encode_conversation(app: web.Application, conversation: Conversation) 
     """A conversation through the model's chat template.
 
     Raises:
-        InvalidRequestError: the model has no template, or the template refuses the conversation.
+        InvalidRequestError: the model has no template, or the template refuses the conversation, or
+            it doesn't show the calls in it, and how the model writes them isn't known.
     """
     template = app[ENGINE].chat_template
     if template is None:
         raise InvalidRequestError("the model has no chat template: use /v1/completions", "messages")
+    if conversation.has_calls and not template.shows_calls:
+        tool_format = tool_format_of(app)
+        if tool_format is None:
+            raise InvalidRequestError(
+                "messages: the model's chat template doesn't show tool_calls; a server started "
+                "with --tool-call-parser puts them into the content",
+                "messages",
+            )
+        conversation = conversation.with_calls_as_text(tool_format)
     cost = _cost([message["content"] or "" for message in conversation.messages])
     encode = partial(conversation.encode, app[ENGINE].tokenizer, template)
     try:

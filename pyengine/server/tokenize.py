@@ -8,12 +8,14 @@ from pyengine.server.context import ENGINE
 from pyengine.server.prompts import decode_tokens, encode_conversation, encode_text
 from pyengine.server.protocol import DetokenizeBody, TokenizeBody
 from pyengine.server.respond import check_model
+from pyengine.server.tools import check_tools_reach_model
 
 
 async def tokenize(request: web.Request) -> web.Response:
     body = await read_body(request, TokenizeBody)
     check_model(request.app, body.model)
     if body.messages is not None:
+        check_tools_reach_model(request.app, body)
         prompt = await encode_conversation(request.app, body.conversation(body.messages))
         token_ids = prompt.token_ids
     else:

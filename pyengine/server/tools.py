@@ -120,12 +120,21 @@ class ToolUse:
     """How the model of a server calls the tools of a request.
 
     Raises:
-        ApiError: 400, the model's way to call tools isn't known.
+        ApiError: 400, the model's way to call tools isn't known, or it wouldn't learn of them.
     """
 
     def __init__(self, app: web.Application, body: ToolsBody) -> None:
+        tool_format = tool_format_of(app)
+        if tool_format is None:
+            raise ApiError(
+                400,
+                "tools: the model's chat template knows of none; on a server started with "
+                "--tool-call-parser a tool_choice that is required or names a tool makes it call",
+                param="tools",
+            )
+        check_tools_reach_model(app, body)
         self._body = body
-        self._format = _format_of(app)
+        self._format = tool_format
 
     def constrain(self, params: SamplingParams) -> SamplingParams:
         """The parameters with a grammar, if a tool has to be called, or one is strict.
@@ -200,16 +209,27 @@ class ToolCalls:
         }
 
 
-def _format_of(app: web.Application) -> ToolFormat:
+def tool_format_of(app: web.Application) -> ToolFormat | None:
+    """How the model of a server writes calls; None if that isn't known."""
     name = app[OPTIONS].tool_call_parser
     if name != "auto":
         return TOOL_FORMATS[name]
-    found = find_tool_format(app[ENGINE].tokenizer.chat_template)
-    if found is None:
+    return find_tool_format(app[ENGINE].tokenizer.chat_template)
+
+
+def check_tools_reach_model(app: web.Application, body: ToolsBody) -> None:
+    """Tools come to the model by its prompt, or by the grammar of its answer.
+
+    Raises:
+        ApiError: 400, by neither.
+    """
+    template = app[ENGINE].chat_template
+    if not body.usable_tools or template is None or template.shows_tools:
+        return
+    if not body.must_call and not any(tool.function.strict for tool in body.usable_tools):
         raise ApiError(
             400,
-            "tools: the model's chat template knows of none; a server started with "
-            "--tool-call-parser takes them all the same",
+            "tools: the model's chat template doesn't show them to the model; give a tool_choice "
+            "that is required or names a tool, which holds the answer to calls",
             param="tools",
         )
-    return found

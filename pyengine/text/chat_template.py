@@ -8,6 +8,7 @@ import datetime
 import json
 import secrets
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, NoReturn
 
 import jinja2
@@ -18,6 +19,24 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 # Longer than any model's context; a template may loop.
 MAX_RENDERED_CHARS = 2**26
+
+
+# Of a tool, to see whether a template shows it. Calls have an id as Mistral's templates ask for it.
+_EXAMPLE_NAME = "example_tool_7b1f"
+_EXAMPLE_TOOL = {
+    "type": "function",
+    "function": {
+        "name": _EXAMPLE_NAME,
+        "description": "",
+        "parameters": {"type": "object", "properties": {}},
+    },
+}
+_EXAMPLE_CALL = {
+    "id": "example00",
+    "type": "function",
+    "function": {"name": _EXAMPLE_NAME, "arguments": {}},
+}
+_EXAMPLE_QUESTION = {"role": "user", "content": "a"}
 
 
 class ChatTemplateError(ValueError):
@@ -81,6 +100,24 @@ class ChatTemplate:
         if not found:
             raise ChatTemplateError("the chat template leaves the last message out")
         return before if after.startswith(" ") else before.rstrip()
+
+    @cached_property
+    def shows_tools(self) -> bool:
+        """Whether the tools get into the text. One that fails on an example is taken to show them:
+        what it complains of is for the conversations in question to meet."""
+        return self._shows_example([_EXAMPLE_QUESTION], tools=[_EXAMPLE_TOOL])
+
+    @cached_property
+    def shows_calls(self) -> bool:
+        """The same of the calls in an assistant's messages."""
+        calls = {"role": "assistant", "content": "", "tool_calls": [_EXAMPLE_CALL]}
+        return self._shows_example([_EXAMPLE_QUESTION, calls], add_generation_prompt=False)
+
+    def _shows_example(self, messages: list[dict[str, Any]], **kwargs: Any) -> bool:
+        try:
+            return _EXAMPLE_NAME in self.render(messages, **kwargs)
+        except ChatTemplateError:
+            return True
 
     def _render(self, variables: dict[str, Any]) -> str:
         pieces = []

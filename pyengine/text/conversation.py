@@ -1,13 +1,14 @@
 """Conversations as prompts."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 from pyengine.text.chat_template import ChatTemplate, ChatTemplateError
 from pyengine.text.quoting import Quoter
 from pyengine.text.tokenizer import Tokenizer
+from pyengine.text.tool_formats import ToolFormat
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +33,22 @@ class Conversation:
     def has_more_than_messages(self) -> bool:
         return self.tools is not None or bool(self.template_kwargs)
 
+    @property
+    def has_calls(self) -> bool:
+        return any("tool_calls" in message for message in self.messages)
+
+    def with_calls_as_text(self, tool_format: ToolFormat) -> "Conversation":
+        """The same with the calls at the end of contents, where answers had them: for templates
+        that don't show calls."""
+        messages = []
+        for message in self.messages:
+            rest = dict(message)
+            if calls := rest.pop("tool_calls", None):
+                text = tool_format.spell([call["function"] for call in calls])
+                rest["content"] = (rest["content"] or "") + text
+            messages.append(rest)
+        return replace(self, messages=messages)
+
     def encode(self, tokenizer: Tokenizer, template: ChatTemplate) -> tuple[str, list[int]]:
         """-> the text, and its token ids. Special tokens are those that the template writes: their
         names in messages are text.
@@ -51,7 +68,7 @@ class Conversation:
         try:
             text = render(messages)
         except ChatTemplateError:
-            # Null stands beside calls. A template that knows of none takes it for text, and fails.
+            # Null stands beside calls. A template may take it for text, and fail.
             if all(message.get("content", "") is not None for message in messages):
                 raise
             text = render(

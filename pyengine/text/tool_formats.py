@@ -45,6 +45,19 @@ class ToolFormat:
             return "".join(secrets.choice(alphabet) for _ in range(9))
         return f"call_{secrets.token_hex(12)}"
 
+    def spell(self, calls: Sequence[Mapping[str, Any]]) -> str:
+        """Calls as a model writes them, and as `grammar` has it.
+
+        Args:
+            calls: each with "name" and "arguments", an object.
+        """
+        begin, end = (f"{self.marker}\n", f"\n{self.end}") if self.end else ("", "")
+        spelled = []
+        for call in calls:
+            content = {"name": call["name"], self.arguments_key: call["arguments"]}
+            spelled.append(f"{begin}{json.dumps(content, ensure_ascii=False)}{end}")
+        return f"{self.opening}{self.separator.join(spelled)}{self.closing}"
+
     def grammar(self, tools: Sequence[Mapping[str, Any]], *, has_one_call: bool) -> str:
         """Matches answers that call these tools, at least once, in Lark's notation.
 

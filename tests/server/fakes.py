@@ -21,11 +21,13 @@ BOS, EOS = 256, 257
 VOCAB_SIZE = 258
 MODEL_NAME = "fake/model"
 CHAT_TEMPLATE = """
+{{- tools | tojson if tools -}}
 {%- for message in messages -%}
 {%- if message.role == 'system' and not loop.first -%}
 {{ raise_exception('only the first message may be of the system') }}
 {%- endif -%}
 [{{ message.role }}{{ ':' + message.name if message.name }}]{{ message.content }}
+{{- message.tool_calls | tojson if message.tool_calls -}}
 {%- endfor -%}
 {%- if add_generation_prompt -%}[assistant]{%- endif -%}
 """

@@ -50,17 +50,20 @@ async def test_templates_get_variables(start_server: StartServer, path: str) -> 
     assert bytes(tokens) == b"a!True"
 
 
-async def test_calls_without_text_go_through_templates_that_know_of_no_calls(
+async def test_calls_without_text_go_through_templates_that_take_contents_for_text(
     start_server: StartServer,
 ) -> None:
     engine = FakeAsyncEngine()
-    engine.chat_template = ChatTemplate("{% for m in messages %}{{ m.content + ';' }}{% endfor %}")
+    engine.chat_template = ChatTemplate(
+        "{% for m in messages %}{{ m.content + ';' }}"
+        "{% for call in m.tool_calls %}{{ call.function.name }}{% endfor %}{% endfor %}"
+    )
     server = await start_server(engine, tool_call_parser="hermes")
     call = {"id": "x", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
     calls = {"role": "assistant", "content": None, "tool_calls": [call]}
     result = {"role": "tool", "content": "sun", "tool_call_id": "x"}
     status, answer = await server.post(TOKENIZE, {"messages": [*MESSAGES, calls, result]})
-    assert (status, bytes(answer["tokens"])) == (200, b"a;b ;;sun;")
+    assert (status, bytes(answer["tokens"])) == (200, b"a;b ;;weathersun;")
 
 
 @pytest.mark.parametrize("path", [CHAT, TOKENIZE])
