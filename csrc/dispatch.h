@@ -5,6 +5,12 @@
 #include <cstdint>
 #include <cstring>
 
+#ifdef __CUDACC__
+#define PYENGINE_ANYWHERE __host__ __device__
+#else
+#define PYENGINE_ANYWHERE
+#endif
+
 namespace pyengine {
 
 // The largest head size of the attention kernels.
@@ -15,11 +21,11 @@ struct bfloat16 {
   uint16_t bits;
 };
 
-inline float to_float(float x) { return x; }
+PYENGINE_ANYWHERE inline float to_float(float x) { return x; }
 
-inline float to_float(int8_t x) { return x; }
+PYENGINE_ANYWHERE inline float to_float(int8_t x) { return x; }
 
-inline float to_float(bfloat16 x) {
+PYENGINE_ANYWHERE inline float to_float(bfloat16 x) {
   const uint32_t bits = static_cast<uint32_t>(x.bits) << 16;
   float y;
   std::memcpy(&y, &bits, sizeof y);
@@ -27,23 +33,23 @@ inline float to_float(bfloat16 x) {
 }
 
 template <typename T>
-T from_float(float x);
+PYENGINE_ANYWHERE T from_float(float x);
 
 template <>
-inline float from_float<float>(float x) {
+PYENGINE_ANYWHERE inline float from_float<float>(float x) {
   return x;
 }
 
 // Rounds to nearest even within [-127, 127]; what a NaN becomes is not promised.
 template <>
-inline int8_t from_float<int8_t>(float x) {
+PYENGINE_ANYWHERE inline int8_t from_float<int8_t>(float x) {
   const float clamped = x > -127.0f ? (x < 127.0f ? x : 127.0f) : -127.0f;
   return static_cast<int8_t>(std::nearbyintf(clamped));
 }
 
 // Rounds to nearest even; a NaN stays a (quiet) NaN.
 template <>
-inline bfloat16 from_float<bfloat16>(float x) {
+PYENGINE_ANYWHERE inline bfloat16 from_float<bfloat16>(float x) {
   uint32_t bits;
   std::memcpy(&bits, &x, sizeof bits);
   if ((bits & 0x7fffffffu) > 0x7f800000u) {

@@ -53,7 +53,8 @@ Tensor packed_embedding(const Tensor& token_ids, const Tensor& packed_weight, in
                         int64_t row_size);
 
 // weight [N, K] float32 or bfloat16 -> the same numbers in the order in which `linear` reads them,
-// [panels, steps, outputs of a panel, inputs of a step]; see cpu/linear_kernel.h.
+// [panels, steps, outputs of a panel, inputs of a step]; see cpu/linear_kernel.h. On a GPU bfloat16
+// or float16 with K a multiple of 8, in the same order: [N, K, 1, 1].
 Tensor pack_linear_weight(const Tensor& weight);
 
 // x [T, K], weight [N, K] packed, bias [N] -> x W^T + b [T, N], in x's dtype or in float32. Sums

@@ -30,11 +30,22 @@ inline void check_dtype(const Tensor& t, const char* name, ScalarType dtype) {
                   ", got ", torch::headeronly::toString(t.scalar_type()));
 }
 
+// Whether the backend that the tensor belongs to has kernels for half-precision numbers.
+inline bool is_half_supported(const Tensor& t) {
+#ifdef PYENGINE_EMULATION
+  return true;
+#else
+  return !t.is_cpu();
+#endif
+}
+
 // The element types of activations and of the KV cache.
 inline void check_activation_dtype(const Tensor& t, const char* name) {
-  STD_TORCH_CHECK(t.scalar_type() == ScalarType::Float || t.scalar_type() == ScalarType::BFloat16,
-                  name, " must be Float or BFloat16, got ",
-                  torch::headeronly::toString(t.scalar_type()));
+  const ScalarType dtype = t.scalar_type();
+  const bool is_half = dtype == ScalarType::Half && is_half_supported(t);
+  STD_TORCH_CHECK(dtype == ScalarType::Float || dtype == ScalarType::BFloat16 || is_half, name,
+                  " must be Float", is_half_supported(t) ? ", Half" : "", " or BFloat16, got ",
+                  torch::headeronly::toString(dtype));
 }
 
 inline void check_float_or_bfloat16(ScalarType dtype) {

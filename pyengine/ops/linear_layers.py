@@ -10,16 +10,20 @@ def pack_linear_weight(weight: Tensor) -> Tensor:
     """The numbers of weight [N, K] in the order in which `linear` reads them.
 
     Returns:
-        [panels, steps, 32, inputs of a step]: a panel is 32 outputs, a step one input of float32
-        or two of bfloat16; both dimensions padded with zeros. For `linear` on this device only.
+        For `linear` on this device only. On a CPU [panels, steps, 32, inputs of a step]: a panel
+        is 32 outputs, a step one input of float32 or two of bfloat16; both dimensions padded with
+        zeros. On a GPU [N, K, 1, 1], the same order, for bfloat16 and float16 with K a multiple
+        of 8.
     """
     return ops.pack_linear_weight(weight)
 
 
 @torch.library.register_fake("pyengine::pack_linear_weight")
 def _(weight: Tensor) -> Tensor:
-    step = 2 if weight.dtype is torch.bfloat16 else 1
     num_outputs, num_inputs = weight.shape
+    if weight.device.type == "cuda":
+        return weight.new_empty(num_outputs, num_inputs, 1, 1)
+    step = 2 if weight.dtype is torch.bfloat16 else 1
     return weight.new_empty(-(-num_outputs // 32), -(-num_inputs // step), 32, step)
 
 
@@ -33,10 +37,12 @@ def linear(
 ) -> Tensor:
     """x W^T + b, each row the same bits whatever rows are beside it.
 
-    An element is summed in float32 over K in one fixed order, on any number of threads.
+    An element is summed in float32 over K in one fixed order, on any number of threads. Other
+    devices have other orders.
 
     Args:
-        x: [T, K], float32 or bfloat16; rows may lie apart.
+        x: [T, K], float32 or bfloat16 on a CPU, bfloat16 or float16 on a GPU; rows may lie apart,
+            on a GPU at multiples of 16 bytes.
         packed_weight: W [N, K] of x's dtype, through pack_linear_weight.
         bias: [N] of x's dtype, or None.
         num_outputs: N.

@@ -88,6 +88,7 @@ def test_cmake_compiles_the_sources_that_setup_py_compiles_with_its_flags(tmp_pa
     commands = {
         Path(entry["file"]).relative_to(ROOT).as_posix(): shlex.split(entry["command"])
         for entry in json.loads((tmp_path / "compile_commands.json").read_text())
+        if "_ops_emulated" not in entry["output"]  # which setup.py doesn't build
     }
     sources = _build.core_sources(str(ROOT)) + _build.ops_sources(str(ROOT))
     assert sorted(source for source in commands if source.startswith("csrc/")) == sorted(sources)

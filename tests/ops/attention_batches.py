@@ -1,5 +1,6 @@
 """Sequences for attention, and their layout in a paged cache, chosen apart from each other."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -92,11 +93,12 @@ def attend(
     soft_cap: float = 0.0,
     seed: int = 0,
     int8_cache: bool = False,
+    op: Callable[..., Tensor] = ops.paged_attention,
 ) -> list[Tensor]:
     """The op's result for each chunk, [tokens, H, D]."""
     args = lay_out(
         chunks, block_size, sliding_window=sliding_window, seed=seed, int8_cache=int8_cache
     )
     scale = chunks[0].sequence.query.shape[2] ** -0.5
-    out = ops.paged_attention(*args, scale, sliding_window, soft_cap)
+    out = op(*args, scale, sliding_window, soft_cap)
     return list(out.split([chunk.end - chunk.begin for chunk in chunks]))

@@ -2,54 +2,32 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from pyengine import ops
-from tests.ops.sampling_reference import penalized
-
-VOCAB = 12
-
-
-def batch(histories, penalties):
-    """The op's arguments after `logits`; histories are (prompt, output) lists, one a row."""
-    flat = [token for prompt, output in histories for token in prompt + output]
-    starts = np.cumsum([0] + [len(prompt) + len(output) for prompt, output in histories])
-    return (
-        torch.tensor(flat, dtype=torch.int64),
-        torch.tensor(starts, dtype=torch.int32),
-        torch.tensor([len(prompt) for prompt, _ in histories], dtype=torch.int32),
-        *torch.tensor(penalties, dtype=torch.float32).reshape(-1, 3).t().contiguous(),
-    )
-
-
-tokens = st.lists(st.integers(0, VOCAB - 1), max_size=20)
-amounts = st.tuples(
-    st.sampled_from([1.0, 0.5, 1.3, 2.0]), st.sampled_from([0.0, 1.5, -2.0, 0.1]), st.floats(-2, 2)
+from tests.ops.sampling_batches import (
+    PENALTY_REFUSALS,
+    assert_penalties_match,
+    penalty_arguments,
+    penalty_arguments_with,
+    penalty_rows,
 )
 
 
 @settings(max_examples=200, deadline=None)
-@given(rows=st.lists(st.tuples(tokens, tokens, amounts), min_size=1, max_size=6))
+@given(rows=penalty_rows(12))
 def test_every_row_equals_the_reference_bit_for_bit(rows):
-    logits = np.random.default_rng(len(rows)).normal(0, 3, (len(rows), VOCAB)).astype(np.float32)
-    got = torch.from_numpy(logits.copy())
-    ops.apply_penalties_(got, *batch([row[:2] for row in rows], [row[2] for row in rows]))
-    want = [
-        penalized(logits[r], prompt, output, *np.float32(amounts))
-        for r, (prompt, output, amounts) in enumerate(rows)
-    ]
-    assert np.array_equal(got.numpy(), np.array(want))
+    assert_penalties_match(rows, 12)
 
 
 def test_repetition_counts_a_token_of_prompt_and_output_once():
     logits = torch.tensor([[2.0, -2.0, 0.0, 2.0]])
-    ops.apply_penalties_(logits, *batch([([0, 0, 1], [0, 1])], [(2.0, 0.0, 0.0)]))
+    ops.apply_penalties_(logits, *penalty_arguments([([0, 0, 1], [0, 1])], [(2.0, 0.0, 0.0)]))
     assert logits.tolist() == [[1.0, -4.0, 0.0, 2.0]]
 
 
 def test_presence_and_frequency_look_at_the_output_alone():
     logits = torch.zeros(1, 4)
-    ops.apply_penalties_(logits, *batch([([0, 1], [1, 2, 2])], [(1.0, 0.25, 0.5)]))
+    ops.apply_penalties_(logits, *penalty_arguments([([0, 1], [1, 2, 2])], [(1.0, 0.25, 0.5)]))
     assert logits.tolist() == [[0.0, -0.75, -1.25, 0.0]]
 
 
@@ -57,13 +35,13 @@ def test_a_row_without_history_or_with_penalties_off_stays_as_it_is():
     logits = torch.randn(2, 4)
     before = logits.clone()
     ops.apply_penalties_(
-        logits, *batch([([], []), ([0, 1], [2])], [(2.0, 1.0, 1.0), (1.0, 0.0, 0.0)])
+        logits, *penalty_arguments([([], []), ([0, 1], [2])], [(2.0, 1.0, 1.0), (1.0, 0.0, 0.0)])
     )
     assert torch.equal(logits, before)
 
 
 def test_no_rows_are_fine():
-    ops.apply_penalties_(torch.zeros(0, 4), *batch([], []))
+    ops.apply_penalties_(torch.zeros(0, 4), *penalty_arguments([], []))
 
 
 @pytest.mark.parametrize("num_threads", [1, 2])
@@ -78,10 +56,10 @@ def test_a_row_alone_equals_the_row_in_a_batch(num_threads, with_num_threads):
     penalties = rng.uniform(0.5, 2, (rows, 3)).tolist()
     logits = torch.randn(rows, vocab)
     together = logits.clone()
-    ops.apply_penalties_(together, *batch(histories, penalties))
+    ops.apply_penalties_(together, *penalty_arguments(histories, penalties))
     for r in range(rows):
         alone = logits[r : r + 1].clone()
-        ops.apply_penalties_(alone, *batch(histories[r : r + 1], penalties[r : r + 1]))
+        ops.apply_penalties_(alone, *penalty_arguments(histories[r : r + 1], penalties[r : r + 1]))
         assert torch.equal(alone[0], together[r])
 
 
@@ -89,36 +67,26 @@ def test_a_row_alone_equals_the_row_in_a_batch(num_threads, with_num_threads):
 def test_a_token_id_outside_the_vocabulary_is_refused_and_changes_nothing(token):
     logits = torch.ones(1, 4)
     with pytest.raises(RuntimeError, match=f"token_ids\\[2\\] must be in \\[0, 4\\), got {token}"):
-        ops.apply_penalties_(logits, *batch([([0], [1, token])], [(2.0, 1.0, 1.0)]))
+        ops.apply_penalties_(logits, *penalty_arguments([([0], [1, token])], [(2.0, 1.0, 1.0)]))
     assert torch.equal(logits, torch.ones(1, 4))
 
 
 @pytest.mark.parametrize(
     ("position", "value", "message"),
     [
-        (0, torch.zeros(1, 4).double(), "logits must be Float, got Double"),
-        (0, torch.zeros(4), "logits must have 2 dimensions, got shape \\[4\\]"),
-        (0, torch.zeros(1, 8)[:, ::2], "logits must be contiguous"),
-        (0, torch.zeros(1, 0), "logits must have a vocabulary, got shape \\[1, 0\\]"),
-        (1, torch.tensor([1, 2, 3], dtype=torch.int32), "token_ids must be Long, got Int"),
-        (2, torch.tensor([0], dtype=torch.int32), "token_start_loc must have 2 elements, got 1"),
+        *PENALTY_REFUSALS,
         (2, torch.tensor([0, 9], dtype=torch.int32), "token_start_loc must end at 3 at most"),
         (2, torch.tensor([1, 3], dtype=torch.int32), "token_start_loc\\[0\\] must be 0, got 1"),
         (2, torch.tensor([0, -1], dtype=torch.int32), "token_start_loc must not decrease"),
         (3, torch.tensor([4], dtype=torch.int32), "num_prompt_tokens\\[0\\] must be in \\[0, 3\\]"),
         (3, torch.tensor([-1], dtype=torch.int32), "num_prompt_tokens\\[0\\] must be in"),
-        (4, torch.ones(2), "repetition must have 1 elements, got 2"),
-        (5, torch.ones(1).double(), "presence must be Float, got Double"),
-        (6, torch.ones(1, 1), "frequency must have 1 dimensions"),
     ],
 )
 def test_a_bad_argument_is_named(position, value, message):
-    arguments = [torch.zeros(1, 4), *batch([([0], [1, 2])], [(2.0, 1.0, 1.0)])]
-    arguments[position] = value
     with pytest.raises(RuntimeError, match=message):
-        ops.apply_penalties_(*arguments)
+        ops.apply_penalties_(*penalty_arguments_with(position, value))
 
 
 def test_passes_opcheck():
-    arguments = batch([([0], [1, 2]), ([], [3])], [(2.0, 1.0, 1.0), (1.5, 0.0, 0.5)])
+    arguments = penalty_arguments([([0], [1, 2]), ([], [3])], [(2.0, 1.0, 1.0), (1.5, 0.0, 0.5)])
     torch.library.opcheck(torch.ops.pyengine.apply_penalties_, (torch.randn(2, 4), *arguments))

@@ -5,35 +5,19 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from pyengine import ops
+from tests.ops.sampling_batches import (
+    INFINITY,
+    NAN,
+    SAMPLE_REFUSALS,
+    assert_draws_match,
+    chi_square,
+    draws,
+    mixed_rows,
+    rows_with_ties,
+    sample,
+    sample_arguments_with,
+)
 from tests.ops.sampling_reference import distribution, philox4x32_10, sampling_noise
-
-INFINITY = float("inf")
-NAN = float("nan")
-
-
-def sample(logits, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, seeds=0, output_indices=0):
-    """The op, with options given once for all rows or as one number a row."""
-    rows = logits.shape[0]
-
-    def per_row(value, dtype):
-        return torch.as_tensor(value, dtype=dtype).expand(rows).contiguous()
-
-    return ops.sample(
-        logits,
-        per_row(temperature, torch.float32),
-        per_row(top_k, torch.int32),
-        per_row(top_p, torch.float32),
-        per_row(min_p, torch.float32),
-        per_row(seeds, torch.int64),
-        per_row(output_indices, torch.int64),
-    )
-
-
-def draws(row, num_draws, **options):
-    """Tokens drawn from one row of logits at output indices 0, 1, ..."""
-    logits = torch.as_tensor(row, dtype=torch.float32).expand(num_draws, -1).contiguous()
-    return sample(logits, output_indices=torch.arange(num_draws), **options).tolist()
-
 
 # --- The noise
 
@@ -69,18 +53,6 @@ def test_the_noise_is_that_of_the_reference_generator(seed, output_index):
 # --- The distribution
 
 
-@st.composite
-def rows_with_ties(draw):
-    """Logits of a few distinct values (some -inf), up to several blocks of the kernel long."""
-    size = draw(st.integers(1, 700))
-    levels = draw(st.lists(st.integers(-32, 32), min_size=1, max_size=12))
-    values = np.float32(levels) / 4
-    if draw(st.booleans()):
-        values = np.append(values, np.float32(-INFINITY))
-    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
-    return np.append(rng.choice(values, size), np.float32(0))
-
-
 @settings(max_examples=300, deadline=None)
 @given(
     row=rows_with_ties(),
@@ -95,9 +67,7 @@ def test_draws_equal_the_reference_under_all_filters(row, temperature, top_k, to
     want = distribution(row, temperature, top_k, top_p, min_p)
     assume(want.margin > want.error)  # float32 can't decide otherwise than the reference does
     got = draws(row, 32, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seeds=seed)
-    for index, token in enumerate(got):
-        noise = sampling_noise(seed, index)
-        assert want.draw(noise - want.error) <= token <= want.draw(noise + want.error)
+    assert_draws_match(got, want, seed, want.error)
 
 
 @pytest.mark.parametrize("spread", [0.5, 2.0, 6.0])
@@ -125,14 +95,7 @@ def test_draws_equal_the_reference_on_a_vocabulary_of_real_size(spread, vocab_si
     # Tokens at the edge of top-p hold less than the error: a few more or less may be kept. That
     # moves the cumulative probabilities by the error and one token's share at most.
     slack = 3 * want.error / options.get("top_p", 1.0) + float(want.probs.min())
-    for index, token in enumerate(draws(row, 64, seeds=3, **options)):
-        noise = sampling_noise(3, index)
-        assert want.draw(noise - slack) <= token <= want.draw(noise + slack)
-
-
-def chi_square(counts, probs):
-    expected = probs * counts.sum()
-    return float(((counts - expected) ** 2 / expected).sum())
+    assert_draws_match(draws(row, 64, seeds=3, **options), want, 3, slack)
 
 
 @pytest.mark.parametrize("vary", ["seeds", "output_indices"])
@@ -240,20 +203,6 @@ def test_huge_logits_do_not_overflow():
 # --- Exactness
 
 
-def mixed_rows(rows, vocab_size):
-    rng = np.random.default_rng(5)
-    logits = torch.from_numpy(rng.normal(0, 3, (rows, vocab_size)).astype(np.float32))
-    options = {
-        "temperature": rng.choice([0.0, 0.5, 1.0, 1.7], rows),
-        "top_k": rng.choice([0, 1, 50, 1000], rows),
-        "top_p": rng.choice([1.0, 0.9, 0.3], rows),
-        "min_p": rng.choice([0.0, 0.01, 0.2], rows),
-        "seeds": rng.integers(-(2**62), 2**62, rows),
-        "output_indices": rng.integers(0, 1000, rows),
-    }
-    return logits, options
-
-
 @pytest.mark.parametrize("num_threads", [1, 2])
 def test_a_row_alone_equals_the_row_in_a_batch(num_threads, with_num_threads):
     logits, options = mixed_rows(40, 20011)
@@ -279,28 +228,10 @@ def test_no_rows_give_no_tokens():
     assert sample(torch.zeros(0, 5)).shape == (0,)
 
 
-@pytest.mark.parametrize(
-    ("position", "value", "message"),
-    [
-        (0, torch.zeros(2, 4).bfloat16(), "logits must be Float, got BFloat16"),
-        (0, torch.zeros(8), "logits must have 2 dimensions, got shape \\[8\\]"),
-        (0, torch.zeros(2, 0), "logits must have a vocabulary, got shape \\[2, 0\\]"),
-        (0, torch.zeros(4, 2).t(), "logits must be contiguous"),
-        (1, torch.zeros(3), "temperature must have 2 elements, got 3"),
-        (2, torch.zeros(2), "top_k must be Int, got Float"),
-        (3, torch.zeros(2, 1), "top_p must have 1 dimensions, got shape \\[2, 1\\]"),
-        (4, torch.zeros(2).double(), "min_p must be Float, got Double"),
-        (5, torch.zeros(2, dtype=torch.int32), "seeds must be Long, got Int"),
-        (6, torch.zeros(4, dtype=torch.int64)[::2], "output_indices must be contiguous"),
-    ],
-)
+@pytest.mark.parametrize(("position", "value", "message"), SAMPLE_REFUSALS)
 def test_a_bad_argument_is_named(position, value, message):
-    int64 = torch.zeros(2, dtype=torch.int64)
-    arguments = [torch.zeros(2, 4), torch.zeros(2), int64.int(), torch.ones(2), torch.zeros(2)]
-    arguments += [int64, int64]
-    arguments[position] = value
     with pytest.raises(RuntimeError, match=message):
-        ops.sample(*arguments)
+        ops.sample(*sample_arguments_with(position, value))
 
 
 def test_passes_opcheck():

@@ -5,26 +5,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyengine import ops
-
-INFINITY = float("inf")
-NAN = float("nan")
-
-
-def int64(values):
-    return torch.tensor(values, dtype=torch.int64)
-
-
-def check_against_float64(logits, token_ids, num_top):
-    logprob, rank, top_ids, top_logprobs = ops.token_logprobs(logits, token_ids, num_top)
-    want = logits.double().log_softmax(-1)
-    # One rounding to float32, and 2 ulp of exp in each term of the sum.
-    bound = {"rtol": 2.0**-24, "atol": 2.0**-22}
-    at_tokens = want.gather(1, token_ids[:, None])
-    torch.testing.assert_close(logprob.double(), at_tokens[:, 0], **bound)
-    assert torch.equal(rank, (logits > logits.gather(1, token_ids[:, None])).sum(1).int() + 1)
-    order = torch.sort(logits, dim=1, descending=True, stable=True).indices[:, :num_top]
-    assert torch.equal(top_ids, order)
-    torch.testing.assert_close(top_logprobs.double(), want.gather(1, order), **bound)
+from tests.ops.sampling_batches import (
+    INFINITY,
+    LOGPROBS_REFUSALS,
+    NAN,
+    assert_logprobs_match,
+    int64,
+    logprobs_arguments_with,
+)
 
 
 @settings(max_examples=150, deadline=None)
@@ -38,7 +26,7 @@ def test_equals_float64_with_many_ties(size, levels, num_top, seed):
     rng = np.random.default_rng(seed)
     logits = torch.from_numpy(rng.choice(np.float32(levels) / 4, (3, size)))
     token_ids = torch.from_numpy(rng.integers(0, size, 3))
-    check_against_float64(logits, token_ids, min(num_top, size))
+    assert_logprobs_match(logits, token_ids, min(num_top, size))
 
 
 @pytest.mark.parametrize("num_top", [0, 1, 20, 1000])
@@ -46,7 +34,7 @@ def test_equals_float64_with_many_ties(size, levels, num_top, seed):
 def test_equals_float64_on_a_vocabulary_of_real_size(spread, num_top):
     torch.manual_seed(0)
     logits = torch.randn(4, 49152) * spread
-    check_against_float64(logits, torch.randint(0, 49152, (4,)), num_top)
+    assert_logprobs_match(logits, torch.randint(0, 49152, (4,)), num_top)
 
 
 def test_the_greedy_token_has_rank_one_and_comes_first():
@@ -96,20 +84,14 @@ def test_no_rows_give_no_rows():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"logits": torch.zeros(1, 4).double()}, "logits must be Float, got Double"),
-        ({"logits": torch.zeros(1, 0)}, "logits must have a vocabulary"),
-        ({"token_ids": torch.zeros(1)}, "token_ids must be Long, got Float"),
-        ({"token_ids": int64([1, 2])}, "token_ids must have 1 elements, got 2"),
+        *LOGPROBS_REFUSALS,
         ({"token_ids": int64([4])}, "token_ids\\[0\\] must be in \\[0, 4\\).*got 4"),
         ({"token_ids": int64([-1])}, "token_ids\\[0\\] must be in \\[0, 4\\).*got -1"),
-        ({"num_top": 5}, "num_top must be in \\[0, 4\\], the vocabulary's size, got 5"),
-        ({"num_top": -1}, "num_top must be in \\[0, 4\\], the vocabulary's size, got -1"),
     ],
 )
 def test_a_bad_argument_is_named(arguments, message):
-    good = {"logits": torch.zeros(1, 4), "token_ids": int64([1]), "num_top": 2}
     with pytest.raises(RuntimeError, match=message):
-        ops.token_logprobs(**{**good, **arguments})
+        ops.token_logprobs(*logprobs_arguments_with(arguments))
 
 
 def test_passes_opcheck():
