@@ -14,7 +14,7 @@ from pyengine.ops.decoder import (
     decoder_run,
 )
 from pyengine.ops.ggml import GGML_BLOCKS, GGML_Q4_0, GGML_Q4_1, GGML_Q8_0, dequantize, quantize
-from pyengine.ops.library import isa_name
+from pyengine.ops.library import has_cuda_kernels, isa_name
 from pyengine.ops.linear_layers import linear, pack_linear_weight, packed_embedding
 from pyengine.ops.quantized import pack_quantized_weight, quantized_embedding, quantized_linear
 from pyengine.ops.rowwise import (
@@ -41,6 +41,7 @@ __all__ = [
     "embedding",
     "fused_add_rms_norm_",
     "gather_logits",
+    "has_cuda_kernels",
     "isa_name",
     "linear",
     "pack_linear_weight",

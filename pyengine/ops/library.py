@@ -15,3 +15,8 @@ def isa_name() -> str:
         RuntimeError: PYENGINE_ISA asks for one that this processor doesn't have.
     """
     return ops.isa_name()
+
+
+def has_cuda_kernels() -> bool:
+    """Whether the library was built with its CUDA kernels. (Not whether there is a GPU.)"""
+    return torch._C._dispatch_has_kernel_for_dispatch_key("pyengine::paged_attention", "CUDA")
