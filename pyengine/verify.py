@@ -15,6 +15,7 @@ from torch import Tensor
 
 from pyengine.config import EngineConfig
 from pyengine.engine import Engine, FaultInjection
+from pyengine.engine.devices import Device
 from pyengine.engine.loading import LoadedModel
 from pyengine.engine.scheduler import ScheduledBatch
 from pyengine.engine.sequence import Sequence
@@ -76,7 +77,7 @@ class LogitsObserver:
 
     def __call__(self, batch: ScheduledBatch, hidden: Tensor) -> None:
         self.finish()
-        logits = self._model.logits(hidden).numpy()
+        logits = self._model.logits(hidden).cpu().numpy()
         row = 0
         for planned in batch.rows:
             sequence = planned.sequence
@@ -222,10 +223,11 @@ def default_cases(loaded: LoadedModel, max_tokens: int) -> list[Case]:
     return cases
 
 
-def default_schedules(cases: Seq[Case]) -> list[Schedule]:
+def default_schedules(cases: Seq[Case], device: Device) -> list[Schedule]:
     """Schedules that have broken other engines."""
+    small = max(4, device.smallest_block_size)
     lengths = [len(case.prompt_token_ids) + (case.params.max_tokens or 1) for case in cases]
-    tight = -(-max(lengths) // 4) + 8  # blocks of 4: the longest request and little beside it
+    tight = -(-max(lengths) // small) + 8  # the longest request and little beside it
     all_at_once = {"max_num_batched_tokens": sum(lengths)}
     return [
         Schedule("all at once", all_at_once),
@@ -236,10 +238,10 @@ def default_schedules(cases: Seq[Case]) -> list[Schedule]:
         *(Schedule(f"chunks of {n}", {"max_num_batched_tokens": n}) for n in (3, 7, 16, 100)),
         *(
             Schedule(f"blocks of {n}", {"block_size": n, "num_kv_blocks": 4096 // n})
-            for n in (4, 32)
+            for n in (small, 32)
         ),
         Schedule("preempted every third step", preempt_at_steps=frozenset(range(2, 1000, 3))),
-        Schedule("a cache for one request", {"block_size": 4, "num_kv_blocks": tight}),
+        Schedule("a cache for one request", {"block_size": small, "num_kv_blocks": tight}),
         Schedule("without guesses", all_at_once | {"max_draft_tokens": 0}),
         Schedule("neighbours that leave", abort_every=2, steps_between_arrivals=1),
     ]

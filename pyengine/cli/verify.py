@@ -16,7 +16,7 @@ from pyengine.config import EngineConfig
 
 USAGE = "MODEL [options]"
 # Those that decide what is computed. The others decide how, which is what the schedules vary.
-ENGINE_OPTIONS = ("dtype", "quantization", "max_model_len", "kv_cache_dtype")
+ENGINE_OPTIONS = ("device", "dtype", "quantization", "max_model_len", "kv_cache_dtype")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,15 +33,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     config = build(EngineConfig, args)
 
-    from pyengine import ops
     from pyengine.engine.loading import load
     from pyengine.verify import default_cases, default_schedules, verify
 
     loaded = load(config, show_progress=True)
     cases = default_cases(loaded, args.max_tokens)
-    schedules = default_schedules(cases)
+    schedules = default_schedules(cases, loaded.device)
     print(
-        f"{args.model}: {loaded.dtype}, {ops.isa_name()}, {loaded.fingerprint}\n"
+        f"{args.model}: {loaded.dtype}, {loaded.device.describe()}, {loaded.fingerprint}\n"
         f"{len(cases)} prompts under {len(schedules)} schedules, compared with each alone, "
         "token by token:",
         flush=True,

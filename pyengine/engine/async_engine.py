@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 from pyengine.config import EngineConfig
+from pyengine.engine.devices.device import StepLimits
 from pyengine.engine.engine import Engine
 from pyengine.engine.sequence import Request
 from pyengine.engine.stats import EngineStats
@@ -92,6 +93,11 @@ class AsyncEngine:
     @property
     def config(self) -> EngineConfig:
         return self._engine.config
+
+    @property
+    def limits(self) -> StepLimits:
+        """How large its steps may be."""
+        return self._engine.limits
 
     @property
     def model_config(self) -> ModelConfig:
@@ -281,7 +287,7 @@ class AsyncEngine:
         num_tokens = min(len(request.prompt_token_ids) for request in requests)
         num_blocks = -(-num_tokens // self.config.block_size)
         num_free_blocks = stats.num_blocks - stats.num_used_blocks
-        return min(self.config.max_num_seqs - stats.num_running, num_free_blocks // num_blocks)
+        return min(self.limits.max_num_seqs - stats.num_running, num_free_blocks // num_blocks)
 
     def _close(self, requests: Sequence[Request]) -> None:
         for request in requests:

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import torch
 
-from pyengine import ops
 from pyengine.config import EngineConfig
 from pyengine.engine.deadlines import Deadlines
+from pyengine.engine.devices.device import CacheShape
 from pyengine.engine.drafter import Drafter
 from pyengine.engine.faults import FaultInjection
 from pyengine.engine.kv_cache import KVCacheManager
@@ -24,7 +24,6 @@ from pyengine.engine.scheduler import ScheduledBatch, ScheduledSequence, Schedul
 from pyengine.engine.sequence import Request, Sequence
 from pyengine.engine.stats import EngineStats
 from pyengine.errors import GrammarTooComplexError, RequestTimeoutError, StepFailedError
-from pyengine.models.layers import new_kv_cache
 from pyengine.outputs import RequestUpdate, SequenceDelta
 from pyengine.sampling_params import SamplingParams
 from pyengine.structured import GrammarCompiler
@@ -58,7 +57,8 @@ class Engine:
     ) -> None:
         self.loaded = loaded
         self.config = config
-        self.num_kv_blocks = choose_num_kv_blocks(config, loaded)
+        self.limits = limits = loaded.device.limits(config)
+        self.num_kv_blocks = choose_num_kv_blocks(config, loaded, limits.max_num_seqs)
         # The longest sequence: the model's length, or the whole pool.
         self.max_sequence_len = min(loaded.max_model_len, self.num_kv_blocks * config.block_size)
         if config.num_threads is not None:
@@ -69,28 +69,40 @@ class Engine:
             enable_prefix_caching=config.enable_prefix_caching,
             faults=faults,
         )
-        self._pacer = PrefillPacer(config.target_itl_ms, config.max_num_batched_tokens)
+        self._pacer = PrefillPacer(config.target_itl_ms, limits.max_num_batched_tokens)
         self._scheduler = Scheduler(
             self._kv_cache,
-            max_num_seqs=config.max_num_seqs,
-            max_num_batched_tokens=config.max_num_batched_tokens,
+            max_num_seqs=limits.max_num_seqs,
+            max_num_batched_tokens=limits.max_num_batched_tokens,
             pacer=self._pacer,
             faults=faults,
         )
         shape = loaded.config
-        cache = new_kv_cache(
-            shape.num_layers,
-            self.num_kv_blocks,
-            shape.num_kv_heads,
-            config.block_size,
-            shape.head_size,
-            loaded.kv_cache_dtype,
+        cache = loaded.device.new_kv_cache(
+            CacheShape(
+                shape.num_layers,
+                self.num_kv_blocks,
+                shape.num_kv_heads,
+                config.block_size,
+                shape.head_size,
+                loaded.kv_cache_dtype,
+            )
         )
         self._kv_block_bytes = cache.keys[0].numel() * 2 * cache.keys.element_size()
-        self._page_toucher = PageToucher(
-            cache.keys.data_ptr(), self.num_kv_blocks * self._kv_block_bytes, _READY_KV_BYTES
+        self._page_toucher = None
+        if cache.keys.device.type == "cpu":
+            self._page_toucher = PageToucher(
+                cache.keys.data_ptr(), self.num_kv_blocks * self._kv_block_bytes, _READY_KV_BYTES
+            )
+        graphs = loaded.device.new_graphs(
+            loaded.model,
+            cache,
+            limits.max_num_seqs,
+            -(-self.max_sequence_len // config.block_size),
         )
-        self._runner = ModelRunner(loaded.model, cache, config.block_size, faults, observer)
+        self._runner = ModelRunner(
+            loaded.model, cache, config.block_size, loaded.device, graphs, faults, observer
+        )
         self._faults = faults or FaultInjection()
         self._grammars = GrammarCompiler(loaded.tokenizer, shape.vocab_size)
         self._seeds = random.Random(config.seed)
@@ -127,7 +139,7 @@ class Engine:
             f"{str(loaded.kv_cache_dtype).removeprefix('torch.')} "
             f"KV cache of {self.num_kv_blocks} blocks of {block_size} tokens "
             f"({self.num_kv_blocks * block_bytes / 2**20:.0f} MiB), "
-            f"{ops.isa_name()} kernels on {torch.get_num_threads()} threads"
+            f"{loaded.device.describe()}"
         )
 
     @property
@@ -203,6 +215,8 @@ class Engine:
         Returns:
             False if there is nothing left to do.
         """
+        if self._page_toucher is None:
+            return False
         return self._page_toucher.touch(self._kv_cache.num_used_blocks_ever * self._kv_block_bytes)
 
     def abort_request(self, request_id: str) -> None:
@@ -215,10 +229,10 @@ class Engine:
         for sequence in sequences:
             self._scheduler.finish(sequence, time.monotonic_ns())
 
-    def step(self, before_forward: Callable[[], None] | None = None) -> list[RequestUpdate]:
+    def step(self, before_longest: Callable[[], None] | None = None) -> list[RequestUpdate]:
         """Computes one batch; returns what it added to each request that it touched.
 
-        If there is one, `before_forward` is called right before the longest call of the step, in
+        If there is one, `before_longest` is called right before the longest call of the step, in
         which other threads may run Python.
 
         Requests whose deadline has passed end first, wherever they are, with a
@@ -232,7 +246,7 @@ class Engine:
         if not batch.rows:
             return timed_out
         try:
-            outputs = self._runner.execute(batch, before_forward)
+            outputs = self._runner.execute(batch, before_longest)
         except Exception as error:
             logger.exception("step %d failed", batch.step)
             return timed_out + self._fail(batch.rows, _step_failure(batch, error))
@@ -289,7 +303,7 @@ class Engine:
             request.new_matcher(),
         )
         self._num_sequences += 1
-        max_drafts = self.config.max_draft_tokens
+        max_drafts = self.limits.max_draft_tokens
         # What a grammar allows after a guess is known only once the guess has proved right.
         drafter = Drafter(max_drafts) if max_drafts and request.grammar is None else None
         return Sequence(self._num_sequences - 1, request, index, output, drafter, leader)

@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-from pyengine import __version__, ops
+from pyengine import __version__
 from pyengine._loader import ops_digest
 from pyengine.config import EngineConfig, Quantization
-from pyengine.engine.memory import available_memory_bytes, total_memory_bytes
+from pyengine.engine.devices import CpuDevice, Device, find_device
 from pyengine.engine.sampling_defaults import read_sampling_defaults
 from pyengine.errors import ModelLoadError
 from pyengine.models import ModelConfig, load_model
@@ -21,8 +21,7 @@ from pyengine.text.tokenizer import Tokenizer, load_tokenizer
 from pyengine.weights import Checkpoint, open_checkpoint, resolve_model
 from pyengine.weights.quantizing import QuantizingSource
 
-# What the KV cache takes of the memory that is free when the engine starts.
-_KV_CACHE_SHARE = 0.25
+_CPU = CpuDevice()
 
 
 @dataclass(frozen=True)
@@ -38,6 +37,7 @@ class LoadedModel:
     fingerprint: str  # another one if the numbers that it computes can be others
     tokenizer: Tokenizer
     chat_template: ChatTemplate | None
+    device: Device = _CPU
     sampling_defaults: dict[str, Any] = field(default_factory=dict)  # see sampling_defaults.py
 
 
@@ -46,9 +46,10 @@ def load(config: EngineConfig, *, show_progress: bool = False) -> LoadedModel:
 
     Raises:
         ModelLoadError: they are missing, broken or unsupported.
-        ValueError: max_model_len is more than the model was made for, or quantization is asked of
-            weights that have it.
+        ValueError: max_model_len is more than the model was made for, quantization is asked of
+            weights that have it, or the device is missing or can't do what is asked.
     """
+    device = find_device(config.device)
     path = resolve_model(config.model, show_progress=show_progress)
     checkpoint = open_checkpoint(path)
     model_config = ModelConfig.from_dict(checkpoint.config)
@@ -64,8 +65,10 @@ def load(config: EngineConfig, *, show_progress: bool = False) -> LoadedModel:
             f"{path}: the tokenizer has {tokenizer.vocab_size} tokens, but the model's vocabulary "
             f"only {model_config.vocab_size}"
         )
-    dtype = model_config.resolve_dtype(config.dtype)
+    dtype = device.resolve_dtype(config, model_config)
     source, quantization = _quantize(checkpoint, config)
+    if not device.computes_with_quantized():
+        quantization = "none"
     kv_cache_dtype = torch.int8 if config.kv_cache_dtype == "int8" else dtype
     with ThreadPoolExecutor(1) as executor:  # hashing and copying take about the same time
         digest = executor.submit(checkpoint.digest)
@@ -74,6 +77,8 @@ def load(config: EngineConfig, *, show_progress: bool = False) -> LoadedModel:
             source,
             dtype,
             max_model_len,
+            device=device.torch_device,
+            exact=config.exact,
             quantization=quantization,
             show_progress=show_progress,
         )
@@ -89,9 +94,12 @@ def load(config: EngineConfig, *, show_progress: bool = False) -> LoadedModel:
         dtype=dtype,
         kv_cache_dtype=kv_cache_dtype,
         max_model_len=max_model_len,
-        fingerprint=fingerprint(digest.result(), dtype, kv_cache_dtype, quantization),
+        fingerprint=fingerprint(
+            digest.result(), dtype, kv_cache_dtype, quantization, device, exact=config.exact
+        ),
         tokenizer=tokenizer,
         chat_template=template,
+        device=device,
         sampling_defaults=read_sampling_defaults(path),
     )
 
@@ -118,6 +126,9 @@ def fingerprint(
     dtype: torch.dtype,
     kv_cache_dtype: torch.dtype,
     quantization: Quantization,
+    device: Device = _CPU,
+    *,
+    exact: bool = True,
 ) -> str:
     """Names all that decides the bits of the logits: weights, dtypes, what is done with quantized
     weights, device, instruction set, and the versions of the code that computes them."""
@@ -126,8 +137,8 @@ def fingerprint(
         dtype,
         kv_cache_dtype,
         quantization,
-        "cpu",
-        ops.isa_name(),
+        *device.names(),
+        "exact" if exact else "inexact",
         ops_digest(),
         __version__,
         torch.__version__,
@@ -135,7 +146,7 @@ def fingerprint(
     return "fp_" + hashlib.sha256(" ".join(map(str, parts)).encode()).hexdigest()[:12]
 
 
-def choose_num_kv_blocks(config: EngineConfig, loaded: LoadedModel) -> int:
+def choose_num_kv_blocks(config: EngineConfig, loaded: LoadedModel, max_num_seqs: int) -> int:
     """How many blocks the KV cache gets.
 
     Raises:
@@ -143,24 +154,24 @@ def choose_num_kv_blocks(config: EngineConfig, loaded: LoadedModel) -> int:
     """
     block_bytes = config.block_size * loaded.config.kv_bytes_per_token(loaded.kv_cache_dtype)
     if config.num_kv_blocks is not None:
-        return _check_fits(config.num_kv_blocks, block_bytes)
+        return _check_fits(config.num_kv_blocks, block_bytes, loaded.device)
     kv_cache_bytes = config.kv_cache_bytes
     if kv_cache_bytes is None:
-        kv_cache_bytes = int(available_memory_bytes() * _KV_CACHE_SHARE)
+        kv_cache_bytes = loaded.device.default_cache_bytes(config, loaded)
     num_blocks = kv_cache_bytes // block_bytes
     if num_blocks == 0:
         raise ValueError(
             f"kv_cache_bytes must hold at least one block of {block_bytes} bytes, "
             f"got {kv_cache_bytes}"
         )
-    most_useful = config.max_num_seqs * -(-loaded.max_model_len // config.block_size)
-    return _check_fits(min(num_blocks, most_useful), block_bytes)
+    most_useful = max_num_seqs * -(-loaded.max_model_len // config.block_size)
+    return _check_fits(min(num_blocks, most_useful), block_bytes, loaded.device)
 
 
-def _check_fits(num_blocks: int, block_bytes: int) -> int:
-    """The number, if the machine has the memory. The system hands out memory that it doesn't have,
+def _check_fits(num_blocks: int, block_bytes: int, device: Device) -> int:
+    """The number, if the device has the memory. The system hands out memory that it doesn't have,
     and ends the process in the middle of a request when it is used."""
-    total_bytes = total_memory_bytes()
+    total_bytes = device.total_memory_bytes()
     if num_blocks * block_bytes > total_bytes:
         raise ValueError(
             f"the KV cache would take {num_blocks * block_bytes / 2**30:.1f} GiB ({num_blocks} "

@@ -8,13 +8,15 @@ import torch
 from torch import Tensor
 
 from pyengine import ops
+from pyengine.engine.devices import Device
+from pyengine.engine.devices.graphs import DecodeGraphs
 from pyengine.engine.faults import FaultInjection
 from pyengine.engine.input_batch import InputBatch, InputBuilder
 from pyengine.engine.scheduler import ScheduledBatch
 from pyengine.models.layers import KVCache
 from pyengine.models.registry import CausalLM
 from pyengine.outputs import TokenLogprobs
-from pyengine.sampling import sample, token_logprobs
+from pyengine.sampling import DrawnLogprobs, sample, token_logprobs
 
 
 @dataclass
@@ -38,6 +40,8 @@ class ModelRunner:
         model: computes hidden states and logits.
         cache: the paged K/V of all layers.
         block_size: tokens per block of it.
+        device: where both are.
+        graphs: what runs steps of one token a sequence, if anything does.
         faults: stages to fail, for tests.
         observer: called in each step, before anything is sampled.
     """
@@ -47,50 +51,74 @@ class ModelRunner:
         model: CausalLM,
         cache: KVCache,
         block_size: int,
+        device: Device,
+        graphs: DecodeGraphs | None = None,
         faults: FaultInjection | None = None,
         observer: Observer | None = None,
     ) -> None:
         self._model = model
         self._cache = cache
-        self._input_builder = InputBuilder(block_size, model.config.vocab_size)
+        self._device = device
+        self._graphs = graphs
+        self._input_builder = InputBuilder(block_size, model.config.vocab_size, device)
         self._faults = faults or FaultInjection()
         self._observer = observer
 
     @torch.inference_mode()
     def execute(
-        self, batch: ScheduledBatch, before_forward: Callable[[], None] | None = None
+        self, batch: ScheduledBatch, before_longest: Callable[[], None] | None = None
     ) -> list[StepOutput]:
         """Computes the rows of the plan; one output per row, in the plan's order. For
-        `before_forward` see Engine.step."""
+        `before_longest` see Engine.step."""
         self._faults.before_stage("inputs", batch.step)
         inputs = self._input_builder.build(batch)
-        embeddings = self._model.embed(inputs.token_ids)
-        if before_forward is not None:
-            before_forward()
-        self._faults.before_stage("forward", batch.step)
-        hidden = self._forward(batch, inputs, embeddings)
+        is_on_cpu = inputs.token_ids.device.type == "cpu"
+        logits = self._logits(batch, inputs, before_longest if is_on_cpu else None)
         self._faults.before_stage("sample", batch.step)
-        num_rows = sum(inputs.num_logits)
-        if num_rows == 0:
+        if logits is None:
             return [StepOutput([], [], []) for _ in batch.rows]
-        logits = self._model.logits(hidden)
         # The prompt's first: sampling overwrites the rows that it samples from.
-        prompt_logprobs: list[list[TokenLogprobs]] = [[] for _ in batch.rows]
+        drawn_prompt_logprobs: list[DrawnLogprobs | None] = [None] * len(batch.rows)
         sampled_logits = logits
-        if len(inputs.sampled_rows) != num_rows:  # others are about the prompt
-            prompt_logprobs = self._prompt_logprobs(batch, inputs, logits)
+        if len(inputs.sampled_rows) != len(logits):  # others are about the prompt
+            drawn_prompt_logprobs = self._prompt_logprobs(batch, inputs, logits)
             sampled_logits = logits[inputs.sampled_rows]
-        sampled = sample(sampled_logits, inputs.sampling)
+        drawn = sample(sampled_logits, inputs.sampling)
+        if before_longest is not None and not is_on_cpu:
+            before_longest()  # what was launched so far is waited for now
+        sampled = drawn.collect()
+        prompt_logprobs = [
+            [] if logprobs is None else logprobs.collect() for logprobs in drawn_prompt_logprobs
+        ]
         outputs = []
         first = 0
         for row, prompt in zip(batch.rows, prompt_logprobs, strict=True):
             drafts = row.draft_token_ids
             end = first + (1 + len(drafts) if row.is_sampled else 0)
             num_drawn = _num_valid(drafts, sampled.token_ids[first:end])
-            drawn = slice(first, first + num_drawn)
-            outputs.append(StepOutput(sampled.token_ids[drawn], sampled.logprobs[drawn], prompt))
+            own = slice(first, first + num_drawn)
+            outputs.append(StepOutput(sampled.token_ids[own], sampled.logprobs[own], prompt))
             first = end
         return outputs
+
+    def _logits(
+        self,
+        batch: ScheduledBatch,
+        inputs: InputBatch,
+        before_forward: Callable[[], None] | None,
+    ) -> Tensor | None:
+        """The logits that are needed, float32 [sum of num_logits, vocab]; None if none are."""
+        num_rows, num_tokens = sum(inputs.num_logits), len(inputs.token_ids)
+        is_decode = num_rows == num_tokens == len(batch.rows)
+        if self._graphs is not None and self._observer is None and is_decode:
+            self._faults.before_stage("forward", batch.step)
+            return self._model.logits(self._graphs.run(inputs.token_ids, inputs.attention))
+        embeddings = self._model.embed(inputs.token_ids)
+        if before_forward is not None:
+            before_forward()
+        self._faults.before_stage("forward", batch.step)
+        hidden = self._forward(batch, inputs, embeddings)
+        return self._model.logits(hidden) if num_rows else None
 
     def _forward(self, batch: ScheduledBatch, inputs: InputBatch, embeddings: Tensor) -> Tensor:
         """The hidden states of the rows that need logits, in order."""
@@ -99,28 +127,28 @@ class ModelRunner:
             return self._model.forward(*fed, inputs.num_logits)
         hidden = self._model.forward(*fed)
         self._observer(batch, hidden)
+        counts = torch.tensor(inputs.num_logits, dtype=torch.int32, device=hidden.device)
         return ops.gather_logits(
-            hidden,
-            inputs.attention.query_start_loc,
-            torch.tensor(inputs.num_logits, dtype=torch.int32),
-            sum(inputs.num_logits),
+            hidden, inputs.attention.query_start_loc, counts, sum(inputs.num_logits)
         )
 
     def _prompt_logprobs(
         self, batch: ScheduledBatch, inputs: InputBatch, logits: Tensor
-    ) -> list[list[TokenLogprobs]]:
-        results: list[list[TokenLogprobs]] = []
+    ) -> list[DrawnLogprobs | None]:
+        results: list[DrawnLogprobs | None] = []
         end_row = 0
         for row, num_logits in zip(batch.rows, inputs.num_logits, strict=True):
             first_row, end_row = end_row, end_row + num_logits
             sequence = row.sequence
             num_due = min(num_logits, sequence.num_prompt_logprobs_missing)
             if num_due == 0:
-                results.append([])
+                results.append(None)
                 continue
             # The logits after the token at position p are about the token at p + 1.
             first_token = row.first_position + row.num_tokens - num_logits + 1
-            token_ids = torch.tensor(sequence.token_ids[first_token : first_token + num_due])
+            (token_ids,) = self._device.place(
+                [torch.tensor(sequence.token_ids[first_token : first_token + num_due])]
+            )
             num_top = sequence.params.prompt_logprobs or 0
             results.append(
                 token_logprobs(

@@ -51,7 +51,7 @@ class LayerwiseDecoder:
             x = layer(x, residual, inputs, cache.layer(index))
         if num_logits is None:
             return x
-        counts = torch.tensor(num_logits, dtype=torch.int32)
+        counts = torch.tensor(num_logits, dtype=torch.int32, device=x.device)
         return ops.gather_logits(x, inputs.query_start_loc, counts, sum(num_logits))
 
 

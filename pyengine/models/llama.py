@@ -40,10 +40,10 @@ class LlamaForCausalLM:
         if config.rope_divisors_name is not None:
             divisors = weights.read(
                 config.rope_divisors_name, config.head_size // 2, dtype=torch.float32
-            )
+            ).cpu()
         self._cos_sin = rope_table(
             config.head_size, max_model_len, config.rope_theta, config.rope_scaling, divisors
-        )
+        ).to(weights.device)
         embedding = weights.read_weight("model.embed_tokens.weight", vocab, hidden)
         prefixes = [f"model.layers.{i}" for i in range(config.num_layers)]
         norms = [self._read_norm(weights, f"{prefix}.input_layernorm") for prefix in prefixes]
@@ -53,11 +53,14 @@ class LlamaForCausalLM:
             for prefix, next_layernorm in zip(prefixes, norms[1:], strict=True)
         ]
         self.layerwise = LayerwiseDecoder(norms[0], layers)
-        self.decoder: Decoder = FusedDecoder(self.layerwise)
+        # A GPU has what the operators of a step are replaced with there: captured graphs.
+        is_on_cpu = weights.device.type == "cpu"
+        self.decoder: Decoder = FusedDecoder(self.layerwise) if is_on_cpu else self.layerwise
         # A tied head is not always declared, but then its tensor is absent.
         is_tied = config.tie_word_embeddings or "lm_head.weight" not in weights
         head = pack_weight(
-            embedding if is_tied else weights.read_weight("lm_head.weight", vocab, hidden)
+            embedding if is_tied else weights.read_weight("lm_head.weight", vocab, hidden),
+            exact=weights.exact,
         )
         self._lm_head = Linear([head])
         self._embed: Callable[[Tensor], Tensor]
@@ -158,4 +161,4 @@ def _read_linear(
     bias = None
     if has_bias:
         bias = torch.cat([weights.read(f"{prefix}.{name}.bias", n) for name, n in outputs.items()])
-    return Linear(pack_weights(parts), bias)
+    return Linear(pack_weights(parts, exact=weights.exact), bias)

@@ -21,6 +21,7 @@ class DenseWeight:
     packed: Tensor
     num_outputs: int
     num_inputs: int
+    exact: bool  # or else multiply as PyTorch does
 
     @property
     def ggml_type(self) -> int:
@@ -28,11 +29,17 @@ class DenseWeight:
         return ops.NOT_QUANTIZED
 
     @classmethod
-    def pack(cls, weight: Tensor) -> DenseWeight:
-        return cls(ops.pack_linear_weight(weight), *weight.shape)
+    def pack(cls, weight: Tensor, *, exact: bool = True) -> DenseWeight:
+        num_outputs, num_inputs = weight.shape
+        return cls(ops.pack_linear_weight(weight), num_outputs, num_inputs, exact)
 
     def multiply(self, x: Tensor, bias: Tensor | None, *, float32_out: bool) -> Tensor:
         """x W^T + b: [T, num_inputs] -> [T, num_outputs], in x's dtype or float32."""
+        if not self.exact:
+            # On a GPU, where weights lie packed as they are.
+            weight = self.packed.view(self.num_outputs, self.num_inputs)
+            product = torch.nn.functional.linear(x, weight, bias)
+            return product.float() if float32_out else product
         return ops.linear(x, self.packed, bias, self.num_outputs, float32_out=float32_out)
 
     def embed(self, token_ids: Tensor, dtype: torch.dtype) -> Tensor:
@@ -74,13 +81,15 @@ class QuantizedWeight:
 PackedWeight = DenseWeight | QuantizedWeight
 
 
-def pack_weight(weight: Tensor | QuantizedTensor) -> PackedWeight:
+def pack_weight(weight: Tensor | QuantizedTensor, *, exact: bool = True) -> PackedWeight:
     if isinstance(weight, QuantizedTensor):
         return QuantizedWeight.pack(weight)
-    return DenseWeight.pack(weight)
+    return DenseWeight.pack(weight, exact=exact)
 
 
-def pack_weights(weights: Sequence[Tensor | QuantizedTensor]) -> list[PackedWeight]:
+def pack_weights(
+    weights: Sequence[Tensor | QuantizedTensor], *, exact: bool = True
+) -> list[PackedWeight]:
     """Weights whose outputs lie side by side, packed. Neighbours of one type become one."""
 
     def type_of(weight: Tensor | QuantizedTensor) -> GGMLType | None:
@@ -89,5 +98,5 @@ def pack_weights(weights: Sequence[Tensor | QuantizedTensor]) -> list[PackedWeig
     packed: list[PackedWeight] = []
     for type_, group in groupby(weights, type_of):
         rows = torch.cat([w.data if isinstance(w, QuantizedTensor) else w for w in group])
-        packed.append(pack_weight(QuantizedTensor(rows, type_) if type_ else rows))
+        packed.append(pack_weight(QuantizedTensor(rows, type_) if type_ else rows, exact=exact))
     return packed

@@ -36,6 +36,8 @@ class CausalLM(Protocol):
         """float32 [R, vocab] for hidden states [R, hidden]."""
 
 
+CPU = torch.device("cpu")
+
 _FAMILIES: dict[str, Callable[[ModelConfig, WeightReader, int], CausalLM]] = {
     "LlamaForCausalLM": LlamaForCausalLM,
     "MistralForCausalLM": LlamaForCausalLM,
@@ -48,11 +50,13 @@ def load_model(
     dtype: torch.dtype,
     max_model_len: int,
     *,
+    device: torch.device = CPU,
+    exact: bool = True,
     quantization: Quantization = "auto",
     show_progress: bool = False,
 ) -> CausalLM:
     """Builds the model that `config` names and reads its weights as `dtype`, or as quantized as
-    they are.
+    they are, on the device.
 
     Raises:
         ModelLoadError: the architecture isn't supported, or a tensor is missing or misshapen.
@@ -64,6 +68,11 @@ def load_model(
             f"supported are {', '.join(sorted(_FAMILIES))}"
         )
     with WeightReader(
-        source, dtype, quantization=quantization, show_progress=show_progress
+        source,
+        dtype,
+        device=device,
+        exact=exact,
+        quantization=quantization,
+        show_progress=show_progress,
     ) as weights:
         return family(config, weights, max_model_len)

@@ -28,6 +28,8 @@ class WeightReader:
     Args:
         source: the checkpoint.
         dtype: of the tensors that it returns.
+        device: where it puts them.
+        exact: whether what multiplies with them must do so row by row as if alone.
         quantization: whether read_weight takes quantized ones: unless it is "none".
         show_progress: draw the bar, on standard error and if that is a terminal.
     """
@@ -37,11 +39,15 @@ class WeightReader:
         source: TensorSource,
         dtype: torch.dtype,
         *,
+        device: torch.device,
+        exact: bool,
         quantization: Quantization,
         show_progress: bool,
     ) -> None:
         self._source = source
         self.dtype = dtype
+        self.device = device
+        self.exact = exact
         self._quantization = quantization
         self._names = set(source.names())
         self._bar = tqdm(
@@ -75,7 +81,7 @@ class WeightReader:
         self._check_exists(name)
         tensor = self._source.load(name, dtype or self.dtype)
         self._check_shape(name, tensor.shape, shape)
-        return tensor
+        return tensor.to(self.device)
 
     def read_weight(self, name: str, num_outputs: int, num_inputs: int) -> Tensor | QuantizedTensor:
         """A matrix [num_outputs, num_inputs] of a linear layer or an embedding: quantized if the

@@ -1,5 +1,19 @@
 """From logits to tokens."""
 
-from pyengine.sampling.sampler import SampledTokens, SamplingInputs, sample, token_logprobs
+from pyengine.sampling.sampler import (
+    DrawnLogprobs,
+    DrawnTokens,
+    SampledTokens,
+    SamplingInputs,
+    sample,
+    token_logprobs,
+)
 
-__all__ = ["SampledTokens", "SamplingInputs", "sample", "token_logprobs"]
+__all__ = [
+    "DrawnLogprobs",
+    "DrawnTokens",
+    "SampledTokens",
+    "SamplingInputs",
+    "sample",
+    "token_logprobs",
+]

@@ -1,4 +1,8 @@
-"""One batched draw of a token for each sequence that reached its end."""
+"""One batched draw of a token for each sequence that reached its end.
+
+What is computed stays on the device of the logits until `collect()` waits for it: whatever can be
+done meanwhile is done before that.
+"""
 
 from dataclasses import dataclass
 
@@ -66,7 +70,50 @@ class SampledTokens:
     logprobs: list[TokenLogprobs | None]
 
 
-def sample(logits: Tensor, inputs: SamplingInputs) -> SampledTokens:
+@dataclass
+class DrawnLogprobs:
+    """Log-probabilities of R tokens and of the likeliest, on the device of the logits."""
+
+    token_ids: Tensor  # int64 [R]
+    logprobs: Tensor  # float32 [R]
+    ranks: Tensor  # int32 [R]
+    top_ids: Tensor  # int64 [R, max(num_top)]
+    top_logprobs: Tensor  # float32, the same
+    num_top: list[int]  # [R]: how many of the likeliest are asked for
+
+    def collect(self) -> list[TokenLogprobs]:
+        return [
+            TokenLogprobs(token_id, value, place, ids[:n], values[:n])
+            for token_id, value, place, ids, values, n in zip(
+                self.token_ids.tolist(),
+                self.logprobs.tolist(),
+                self.ranks.tolist(),
+                self.top_ids.tolist(),
+                self.top_logprobs.tolist(),
+                self.num_top,
+                strict=True,
+            )
+        ]
+
+
+@dataclass
+class DrawnTokens:
+    """What was drawn for each of R rows, on the device of the logits."""
+
+    token_ids: Tensor  # int64 [R]
+    logprobs: DrawnLogprobs | None
+    logprobs_rows: list[int]  # of which they are
+
+    def collect(self) -> SampledTokens:
+        token_ids = self.token_ids.tolist()
+        logprobs: list[TokenLogprobs | None] = [None] * len(token_ids)
+        if self.logprobs is not None:
+            for row, logprob in zip(self.logprobs_rows, self.logprobs.collect(), strict=True):
+                logprobs[row] = logprob
+        return SampledTokens(token_ids, logprobs)
+
+
+def sample(logits: Tensor, inputs: SamplingInputs) -> DrawnTokens:
     """Draws a token for each row of `logits` (float32 [R, V], overwritten).
 
     Log-probabilities are those of the model: before penalties, biases, grammars,
@@ -95,10 +142,7 @@ def sample(logits: Tensor, inputs: SamplingInputs) -> SampledTokens:
     for row, token_ids in inputs.banned:
         logits[row, token_ids] = -torch.inf
     for row, is_forbidden in inputs.forbidden:
-        # All bits set is a NaN, which is drawn as -inf is: never. Two passes of NumPy's are faster
-        # than a conditional copy, and than PyTorch, which would share them out to threads.
-        bits = logits[row].numpy().view(np.int32)
-        np.bitwise_or(bits, -is_forbidden.view(np.int8), out=bits)
+        _forbid(logits[row], is_forbidden)
     chosen = ops.sample(
         logits,
         settings.temperature,
@@ -108,34 +152,31 @@ def sample(logits: Tensor, inputs: SamplingInputs) -> SampledTokens:
         settings.seeds,
         inputs.output_indices,
     )
-    logprobs: list[TokenLogprobs | None] = [None] * len(settings.num_logprobs)
+    rows = [r for r, n in enumerate(settings.num_logprobs) if n is not None]
+    logprobs = None
     if wants_logprobs:
-        rows = [r for r, n in enumerate(settings.num_logprobs) if n is not None]
         num_top = [n for n in settings.num_logprobs if n is not None]
-        for row, logprob in zip(
-            rows, token_logprobs(original[rows], chosen[rows], num_top), strict=True
-        ):
-            logprobs[row] = logprob
-    return SampledTokens(chosen.tolist(), logprobs)
+        logprobs = token_logprobs(original[rows], chosen[rows], num_top)
+    return DrawnTokens(chosen, logprobs, rows)
 
 
-def token_logprobs(logits: Tensor, token_ids: Tensor, num_top: list[int]) -> list[TokenLogprobs]:
+def _forbid(logits: Tensor, is_forbidden: NDArray[np.bool_]) -> None:
+    """Takes tokens out of a row: all bits set is a NaN, which is drawn as -inf is: never."""
+    if logits.device.type != "cpu":
+        logits.masked_fill_(torch.from_numpy(is_forbidden).to(logits.device), torch.nan)
+        return
+    # Two passes of NumPy's are faster than a conditional copy, and than PyTorch, which would share
+    # them out to threads.
+    bits = logits.numpy().view(np.int32)
+    np.bitwise_or(bits, -is_forbidden.view(np.int8), out=bits)
+
+
+def token_logprobs(logits: Tensor, token_ids: Tensor, num_top: list[int]) -> DrawnLogprobs:
     """The log-probability of one token per row, and of the `num_top[r]` likeliest.
 
     Args:
         logits: float32 [R, V].
         token_ids: int64 [R].
     """
-    logprob, rank, top_ids, top_logprobs = ops.token_logprobs(logits, token_ids, max(num_top))
-    return [
-        TokenLogprobs(token_id, value, place, ids[:n], values[:n])
-        for token_id, value, place, ids, values, n in zip(
-            token_ids.tolist(),
-            logprob.tolist(),
-            rank.tolist(),
-            top_ids.tolist(),
-            top_logprobs.tolist(),
-            num_top,
-            strict=True,
-        )
-    ]
+    computed = ops.token_logprobs(logits, token_ids, max(num_top))
+    return DrawnLogprobs(token_ids, *computed, num_top)

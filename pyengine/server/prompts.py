@@ -43,12 +43,12 @@ async def encode_prompts(
     Raises:
         InvalidRequestError: there are more prompts than the engine would ever take at once.
     """
-    config = app[ENGINE].config
+    config, max_num_seqs = app[ENGINE].config, app[ENGINE].limits.max_num_seqs
     # The last of them may wait as long as there is room for one.
-    if (len(prompts) - 1) * n >= config.max_num_seqs + config.max_num_waiting:
+    if (len(prompts) - 1) * n >= max_num_seqs + config.max_num_waiting:
         sequences = "prompts" if n == 1 else f"prompts for n = {n} sequences each"
         raise InvalidRequestError(
-            f"prompt holds {len(prompts)} {sequences}, but only {config.max_num_seqs} run at once "
+            f"prompt holds {len(prompts)} {sequences}, but only {max_num_seqs} run at once "
             f"(max_num_seqs) and {config.max_num_waiting} may wait (max_num_waiting)",
             "prompt",
         )

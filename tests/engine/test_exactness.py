@@ -188,6 +188,6 @@ def test_a_changed_bit_is_found():
 def test_the_demo_model_passes_its_self_check(demo_model_path):
     loaded = load(EngineConfig(model=str(demo_model_path)))
     chosen = default_cases(loaded, max_tokens=6)
-    verdicts = list(verify(loaded, chosen, default_schedules(chosen)))
+    verdicts = list(verify(loaded, chosen, default_schedules(chosen, loaded.device)))
     assert [v.schedule.name for v in verdicts if v.difference is not None] == []
     assert sum(v.num_preemptions for v in verdicts) > 0

@@ -2,6 +2,7 @@
 
 import torch
 
+from pyengine import ops
 from pyengine.config import EngineConfig
 from pyengine.engine import loading
 from pyengine.engine.loading import fingerprint, load
@@ -13,7 +14,7 @@ def test_it_names_weights_dtype_instruction_set_and_kernels(monkeypatch):
     seen.add(fingerprint("weights", torch.bfloat16, torch.bfloat16, "none"))
     seen.add(fingerprint("weights", torch.float32, torch.int8, "none"))
     seen.add(fingerprint("weights", torch.float32, torch.float32, "auto"))
-    monkeypatch.setattr(loading.ops, "isa_name", lambda: "another")
+    monkeypatch.setattr(ops, "isa_name", lambda: "another")
     seen.add(fingerprint("weights", torch.float32, torch.float32, "none"))
     monkeypatch.setattr(loading, "ops_digest", lambda: "recompiled")
     seen.add(fingerprint("weights", torch.float32, torch.float32, "none"))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pyengine.config import EngineConfig
 from pyengine.engine import EngineStats, Request
 from pyengine.engine.async_engine import UpdateStream
+from pyengine.engine.devices import CpuDevice
 from pyengine.engine.output import SequenceOutput
 from pyengine.engine.request_checks import check_request
 from pyengine.errors import EngineStoppedError, QueueFullError, StepFailedError
@@ -108,6 +109,7 @@ class FakeAsyncEngine:
         self.config = EngineConfig(
             model="models/fake", max_num_seqs=max_num_seqs, max_num_waiting=max_num_waiting, seed=7
         )
+        self.limits = CpuDevice().limits(self.config)
         self.max_model_len = max_model_len
         self.fingerprint = "fp_fake"
         self.sampling_defaults: dict[str, float] = {}
@@ -174,7 +176,7 @@ class FakeAsyncEngine:
         if self.error is not None or self.is_draining:
             raise EngineStoppedError("the engine has stopped")
         num_open = sum(len(entry.outputs) for entry in self.open.values())
-        num_waiting = num_open - self.config.max_num_seqs
+        num_waiting = num_open - self.limits.max_num_seqs
         for request in requests:
             if num_waiting >= self.config.max_num_waiting:
                 raise QueueFullError("too many requests wait: try again later")
@@ -210,7 +212,7 @@ class FakeAsyncEngine:
 
     def stats(self) -> EngineStats:
         num_sequences = sum(len(entry.outputs) for entry in self.open.values())
-        num_running = min(num_sequences, self.config.max_num_seqs)
+        num_running = min(num_sequences, self.limits.max_num_seqs)
         return EngineStats(
             num_waiting=num_sequences - num_running,
             num_running=num_running,
@@ -236,7 +238,7 @@ class FakeAsyncEngine:
     def step(self) -> None:
         """One token for each running sequence."""
         self._num_steps += 1
-        num_free = self.config.max_num_seqs
+        num_free = self.limits.max_num_seqs
         for entry in list(self.open.values()):
             running = list(entry.outputs)[:num_free]
             num_free -= len(running)
