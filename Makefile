@@ -9,6 +9,7 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 MODEL ?= smollm2-135m-instruct
 HOST ?= 127.0.0.1
+PYTEST_ARGS ?= -n auto --maxprocesses 8 --dist loadfile
 PORT ?= 8000
 
 BIN := .venv/bin
@@ -28,6 +29,8 @@ serve: install
 
 test: export PYENGINE_WERROR = 1
 test: $(STAMPS)/test $(STAMPS)/npm
+	$(BIN)/python -m tests.cuda.emulation
+	$(BIN)/python -m tests.cuda.nvcc
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 lint: $(STAMPS)/lint
