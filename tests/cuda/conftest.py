@@ -4,13 +4,8 @@ import torch
 from tests.cuda import nvcc
 from tests.cuda.backend import Backend, emulated, real
 
-# A test that can't be run is none: the summary says so instead.
+# A test that can't be run is none: the summary says so instead (../conftest.py).
 collect_ignore = [] if nvcc.NVCC else ["test_nvcc.py"]
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if not nvcc.NVCC:
-        terminalreporter.write_line(nvcc.NOT_FOUND, yellow=True)
 
 
 def _backends() -> list[str]:
