@@ -238,7 +238,8 @@ class Engine:
         Requests whose deadline has passed end first, wherever they are, with a
         RequestTimeoutError. A failure while computing ends the requests of the batch with a
         StepFailedError, and those alone; a grammar that takes too much work ends its request with a
-        GrammarTooComplexError. What else goes wrong is a fault of the engine, and is raised.
+        GrammarTooComplexError. What else goes wrong, and a GPU that has failed, is a fault of the
+        engine, and is raised.
         """
         start_ns = time.monotonic_ns()
         timed_out = self._time_out(start_ns)
@@ -247,6 +248,8 @@ class Engine:
             return timed_out
         try:
             outputs = self._runner.execute(batch, before_longest)
+        except torch.AcceleratorError:
+            raise  # a GPU that has failed fails every step from now on
         except Exception as error:
             logger.exception("step %d failed", batch.step)
             return timed_out + self._fail(batch.rows, _step_failure(batch, error))

@@ -76,6 +76,7 @@ class ModelRunner:
         logits = self._logits(batch, inputs, before_longest if is_on_cpu else None)
         self._faults.before_stage("sample", batch.step)
         if logits is None:
+            self._device.synchronize()  # so that the step's time is its own
             return [StepOutput([], [], []) for _ in batch.rows]
         # The prompt's first: sampling overwrites the rows that it samples from.
         drawn_prompt_logprobs: list[DrawnLogprobs | None] = [None] * len(batch.rows)

@@ -5,6 +5,7 @@ import threading
 from contextlib import aclosing
 
 import pytest
+import torch
 
 from pyengine.config import EngineConfig
 from pyengine.engine import AsyncEngine, Engine, FaultInjection
@@ -170,6 +171,20 @@ async def test_a_step_that_throws_ends_its_requests_and_the_engine_lives(make_en
         await collect(engine, "r0", prompt_of(5))
     assert engine.is_running
     assert_same(await collect(engine, "r1", prompt_of(5)), solo(prompt_of(5)))
+
+
+async def test_a_gpu_that_failed_ends_the_engine(make_engine):
+    """Every later step would fail too, and nobody would know of it."""
+
+    def throw(stage: str, step: int) -> None:
+        if (stage, step) == ("forward", 1):
+            raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
+
+    engine = make_engine(FaultInjection(before_stage=throw))
+    with pytest.raises(StepFailedError, match=r"the engine has died.*illegal memory access"):
+        await collect(engine, "r0", prompt_of(5))
+    assert not engine.is_running
+    assert isinstance(engine.error, torch.AcceleratorError)
 
 
 async def test_a_token_comes_while_the_next_is_computed(make_engine):

@@ -61,5 +61,8 @@ class CpuDevice:
     ) -> None:
         return None
 
+    def synchronize(self) -> None:
+        pass
+
     def place(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         return list(tensors)

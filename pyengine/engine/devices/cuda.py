@@ -89,7 +89,7 @@ class CudaDevice:
         torch.cuda.reset_peak_memory_stats()
         limits = self.limits(config)
         self._run_largest_step(config, loaded, limits)
-        torch.cuda.synchronize()
+        self.synchronize()
         peak_bytes = torch.cuda.max_memory_allocated()
         torch.cuda.empty_cache()
         free_bytes, total_bytes = torch.cuda.mem_get_info()
@@ -144,6 +144,9 @@ class CudaDevice:
         return DecodeGraphs(
             model, cache, max_num_seqs, max_blocks_per_seq, self.torch_device, CudaCapture()
         )
+
+    def synchronize(self) -> None:
+        torch.cuda.current_stream().synchronize()
 
     def place(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """By one copy from one piece of pinned memory."""

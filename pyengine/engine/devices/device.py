@@ -85,5 +85,8 @@ class Device(Protocol):
     ) -> DecodeGraphs | None:
         """What runs steps of one token a sequence, or None: then they run as any others do."""
 
+    def synchronize(self) -> None:
+        """Waits until all that was launched is done."""
+
     def place(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Small tensors of the CPU, on the device; nothing waits for the copy."""
