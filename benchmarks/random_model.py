@@ -58,7 +58,7 @@ class _RandomTensors:
 
     def __init__(self, config: ModelConfig, device: torch.device) -> None:
         self._device = device
-        self._shapes = _tensor_shapes(config)
+        self._shapes = tensor_shapes(config)
 
     def names(self) -> list[str]:
         return list(self._shapes)
@@ -73,7 +73,8 @@ class _RandomTensors:
         return None
 
 
-def _tensor_shapes(c: ModelConfig) -> dict[str, tuple[int, ...]]:
+def tensor_shapes(c: ModelConfig) -> dict[str, tuple[int, ...]]:
+    """The tensors of a Llama of this shape, but for biases, under Hugging Face's names."""
     query_size, kv_size = c.num_heads * c.head_size, c.num_kv_heads * c.head_size
     shapes: dict[str, tuple[int, ...]] = {
         "model.embed_tokens.weight": (c.vocab_size, c.hidden_size),
@@ -103,7 +104,7 @@ def num_weight_bytes(config: ModelConfig, *, with_head: bool = True) -> int:
     Args:
         with_head: count the matrix that makes logits.
     """
-    shapes = _tensor_shapes(config)
+    shapes = tensor_shapes(config)
     embedding = shapes.pop("model.embed_tokens.weight")
     shapes.pop("lm_head.weight", None)
     matrices = [shape for shape in shapes.values() if len(shape) == 2]

@@ -7,6 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from benchmarks.random_model import tensor_shapes
 from pyengine.engine.loading import LoadedModel
 from pyengine.models import ModelConfig, load_model
 from pyengine.models.weight_reader import TensorSource
@@ -52,24 +53,9 @@ class RandomWeights:
         query_size, kv_size = c.num_heads * c.head_size, c.num_kv_heads * c.head_size
         self._seed = seed
         self.is_quantized = is_quantized
-        self._shapes = {
-            "model.embed_tokens.weight": (c.vocab_size, c.hidden_size),
-            "model.norm.weight": (c.hidden_size,),
-            "lm_head.weight": (c.vocab_size, c.hidden_size),
-        }
+        self._shapes = tensor_shapes(c)
         for i in range(c.num_layers):
             layer = f"model.layers.{i}"
-            self._shapes |= {
-                f"{layer}.input_layernorm.weight": (c.hidden_size,),
-                f"{layer}.post_attention_layernorm.weight": (c.hidden_size,),
-                f"{layer}.self_attn.q_proj.weight": (query_size, c.hidden_size),
-                f"{layer}.self_attn.k_proj.weight": (kv_size, c.hidden_size),
-                f"{layer}.self_attn.v_proj.weight": (kv_size, c.hidden_size),
-                f"{layer}.self_attn.o_proj.weight": (c.hidden_size, query_size),
-                f"{layer}.mlp.gate_proj.weight": (c.intermediate_size, c.hidden_size),
-                f"{layer}.mlp.up_proj.weight": (c.intermediate_size, c.hidden_size),
-                f"{layer}.mlp.down_proj.weight": (c.hidden_size, c.intermediate_size),
-            }
             if c.attention_bias:
                 sizes = {"q_proj": query_size, "k_proj": kv_size, "v_proj": kv_size}
                 for projection, size in (sizes | {"o_proj": c.hidden_size}).items():
